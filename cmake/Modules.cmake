@@ -1,0 +1,52 @@
+# ppengine_module(): one folder of the architecture, as an object library that sees only the folders below it.
+# ppengine_test(): one Boost.Test program per folder under tests/.
+
+# Sources say #include <ppengine/ops/tensor.hpp>, in the tree as after installation.
+set(PPENGINE_INCLUDE ${PROJECT_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${PPENGINE_INCLUDE}/ppengine)
+foreach(_folder base schedules ops comm engine models)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${_folder} ${PPENGINE_INCLUDE}/ppengine/${_folder} SYMBOLIC)
+endforeach()
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp ${PPENGINE_INCLUDE}/ppengine/ppengine.hpp SYMBOLIC)
+
+find_program(PPENGINE_CCACHE ccache)
+if(PPENGINE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${PPENGINE_CCACHE})
+endif()
+
+add_library(ppengine_options INTERFACE)
+target_compile_features(ppengine_options INTERFACE cxx_std_20)
+target_compile_options(ppengine_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${PPENGINE_DEVELOPER}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND PPENGINE_CCACHE)
+  target_compile_options(ppengine_options INTERFACE -fpch-preprocess)
+endif()
+target_include_directories(ppengine_options INTERFACE ${PPENGINE_INCLUDE})
+if(PPENGINE_SANITIZE)
+  add_compile_options(-fsanitize=${PPENGINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PPENGINE_SANITIZE})
+endif()
+
+# ppengine_module(NAME SOURCES a.cpp ... [DEPENDS lower ...] [LINK target ...] [PCH header])
+function(ppengine_module name)
+  cmake_parse_arguments(ARG "" "PCH" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(ppengine_${name} OBJECT ${ARG_SOURCES})
+  set_target_properties(ppengine_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(ppengine_${name} PRIVATE ppengine_options fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINK})
+  if(ARG_PCH)
+    target_precompile_headers(ppengine_${name} PRIVATE ${ARG_PCH})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY PPENGINE_MODULES ${name})
+  set_property(GLOBAL APPEND PROPERTY PPENGINE_LINK ${ARG_LINK})
+endfunction()
+
+# ppengine_test(NAME SOURCES a.cpp ... [LINK target ...]): ctest runs it as NAME.
+function(ppengine_test name)
+  cmake_parse_arguments(ARG "" "PCH" "SOURCES;LINK" ${ARGN})
+  add_executable(test_${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
+  target_link_libraries(test_${name} PRIVATE ppengine_options ppengine fmt::fmt-header-only nlohmann_json::nlohmann_json Boost::unit_test_framework ${ARG_LINK})
+  target_compile_definitions(test_${name} PRIVATE PPENGINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PPENGINE_BINARY="$<TARGET_FILE:ppengine_cli>")
+  if(ARG_PCH)
+    target_precompile_headers(test_${name} PRIVATE ${ARG_PCH})
+  endif()
+  add_test(NAME ${name} COMMAND test_${name} --log_level=error --report_level=short)
+endfunction()

@@ -1,0 +1,30 @@
+# Where SYCL, oneDNN and oneCCL are: an installed oneAPI (ONEAPI_ROOT) or the wheels that scripts/setup put in .toolchain.
+# Gives the target ppengine::sycl and the variables PPENGINE_TOOLCHAIN_LIB (a list of folders) and PPENGINE_TOOLCHAIN_INCLUDE.
+if(DEFINED ENV{ONEAPI_ROOT} AND EXISTS "$ENV{ONEAPI_ROOT}/compiler/latest/include/sycl/sycl.hpp")
+  set(_root "$ENV{ONEAPI_ROOT}")
+  set(_include ${_root}/compiler/latest/include ${_root}/dnnl/latest/include ${_root}/ccl/latest/include ${_root}/mpi/latest/include)
+  set(_lib ${_root}/compiler/latest/lib ${_root}/dnnl/latest/lib ${_root}/ccl/latest/lib ${_root}/mpi/latest/lib ${_root}/tbb/latest/lib)
+else()
+  get_filename_component(_root ${PROJECT_SOURCE_DIR}/.toolchain REALPATH)
+  if(NOT EXISTS ${_root}/include/sycl/sycl.hpp)
+    message(FATAL_ERROR "No SYCL toolchain in ${PROJECT_SOURCE_DIR}/.toolchain and no ONEAPI_ROOT: run scripts/setup first.")
+  endif()
+  set(_include ${_root}/include)
+  set(_lib ${_root}/lib)
+endif()
+set(PPENGINE_TOOLCHAIN_ROOT ${_root})
+set(PPENGINE_TOOLCHAIN_INCLUDE ${_include} CACHE INTERNAL "Headers of the SYCL toolchain")
+set(PPENGINE_TOOLCHAIN_LIB ${_lib} CACHE INTERNAL "Libraries of the SYCL toolchain")
+
+find_library(PPENGINE_SYCL_LIBRARY sycl PATHS ${_lib} NO_DEFAULT_PATH REQUIRED)
+find_library(PPENGINE_DNNL_LIBRARY dnnl PATHS ${_lib} NO_DEFAULT_PATH REQUIRED)
+
+add_library(ppengine_sycl INTERFACE)
+target_include_directories(ppengine_sycl SYSTEM INTERFACE ${_include})
+target_compile_definitions(ppengine_sycl INTERFACE SYCL_DISABLE_FSYCL_SYCLHPP_WARNING)
+target_link_libraries(ppengine_sycl INTERFACE ${PPENGINE_SYCL_LIBRARY} ${PPENGINE_DNNL_LIBRARY})
+
+# The wheels' own libraries carry no search path, and only DT_RPATH (not DT_RUNPATH) is inherited by what they load.
+add_link_options(-Wl,--disable-new-dtags)
+set(CMAKE_BUILD_RPATH ${_lib})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" ${_lib})

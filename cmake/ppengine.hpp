@@ -1,0 +1,5 @@
+// Everything a program that embeds ppengine needs, in one header.
+#pragma once
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
