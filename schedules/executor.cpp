@@ -1,0 +1,116 @@
+// The executor: one rank's plan, action by action, with the position in every error.
+#include <fmt/format.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/schedules/executor.hpp>
+
+namespace ppengine::schedules {
+namespace {
+
+void perform(const Plan& plan, const Action& a, ActionHandler& handler) {
+  const int stage = a.stage, microbatch = static_cast<int>(a.microbatch);
+  switch (a.type) {
+    case ActionType::idle:
+      break;
+    case ActionType::forward:
+      handler.forward(stage, microbatch);
+      break;
+    case ActionType::backward:
+      handler.backward(stage, microbatch);
+      break;
+    case ActionType::backward_input:
+      handler.backward_input(stage, microbatch);
+      break;
+    case ActionType::backward_weight:
+      handler.backward_weight(stage, microbatch);
+      break;
+    case ActionType::send_forward:
+      handler.send_forward(stage, microbatch, plan.rank_of(peer_stage(a)));
+      break;
+    case ActionType::recv_forward:
+      handler.recv_forward(stage, microbatch, plan.rank_of(peer_stage(a)));
+      break;
+    case ActionType::send_backward:
+      handler.send_backward(stage, microbatch, plan.rank_of(peer_stage(a)));
+      break;
+    case ActionType::recv_backward:
+      handler.recv_backward(stage, microbatch, plan.rank_of(peer_stage(a)));
+      break;
+    case ActionType::unshard:
+      handler.unshard(stage);
+      break;
+    case ActionType::reshard:
+      handler.reshard(stage);
+      break;
+    case ActionType::reduce_grad:
+      handler.reduce_grad(stage);
+      break;
+  }
+}
+
+[[noreturn]] void rethrow_with(const Position& at) {
+  const std::string where = fmt::format("rank {}, plan position {}, {}: ", at.rank, at.column, at.text());
+  try {
+    throw;
+  } catch (const CommError& e) {
+    // Its own constructor names peer, operation and tag: keep only the rest of the text.
+    const std::string text = e.what();
+    const auto colon = text.find("): ");
+    throw CommError(
+        e.peer(), e.operation(), e.tag(),
+        (colon == text.npos ? text : text.substr(colon + 3)) + " (at " + where.substr(0, where.size() - 2) + ")");
+  } catch (const DeviceError& e) {
+    throw DeviceError(where + e.what(), e.exit_code());
+  } catch (const ConfigError& e) {
+    throw ConfigError(where + e.what());
+  } catch (const FileError& e) {
+    throw FileError(where + e.what());
+  } catch (const Error& e) {
+    throw Error(where + e.what(), e.exit_code());
+  } catch (const std::exception& e) {
+    throw Error(where + e.what());
+  }
+}
+
+}  // namespace
+
+void ActionHandler::overlap(const Action& forward_part, const Action& backward_part) {
+  forward(forward_part.stage, static_cast<int>(forward_part.microbatch));
+  const int microbatch = static_cast<int>(backward_part.microbatch);
+  if (backward_part.type == ActionType::backward)
+    backward(backward_part.stage, microbatch);
+  else
+    backward_input(backward_part.stage, microbatch);
+}
+
+void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver* observer) {
+  if (!plan.lowered()) throw ConfigError("only a lowered plan can be executed: lower() it first");
+  if (rank < 0 || rank >= plan.ranks) throw ConfigError(fmt::format("the plan has no rank {}", rank));
+  const auto& actions = plan.of(rank);
+  Position at{rank, 0, 0, nullptr};
+  bool in_batch = false;
+  try {
+    for (; at.index < actions.size(); ++at.column) {
+      at.cell = &actions[at.index];
+      const bool message = is_message(at.cell->type);
+      if (message && !in_batch) handler.begin_batch();
+      in_batch = message;
+      if (observer) observer->begin(at);
+      if (at.cell->joined)
+        handler.overlap(at.cell[0], at.cell[1]);
+      else
+        perform(plan, *at.cell, handler);
+      const std::size_t next = at.index + (at.cell->joined ? 2 : 1);
+      if (message && (next == actions.size() || !is_message(actions[next].type))) {
+        handler.commit_batch();
+        in_batch = false;
+      }
+      if (observer) observer->end(at);
+      at.index = next;
+    }
+  } catch (...) {
+    rethrow_with(at);
+  }
+}
+
+}  // namespace ppengine::schedules

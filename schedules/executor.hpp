@@ -1,0 +1,63 @@
+// Walks one rank's lowered plan and drives what carries the actions out. Knows nothing of devices: the engine
+// implements ActionHandler, tests fake it.
+#pragma once
+
+#include <ppengine/schedules/plan.hpp>
+#include <string>
+
+namespace ppengine::schedules {
+
+// What a rank can do. Calls come in plan order, on the calling thread; they may start work and return (the engine keeps
+// its own events), as long as the result is there when a later action of the plan needs it.
+class ActionHandler {
+ public:
+  virtual ~ActionHandler() = default;
+
+  virtual void forward(int stage, int microbatch) = 0;
+  virtual void backward(int stage, int microbatch) = 0;         // B: input and weight gradients
+  virtual void backward_input(int stage, int microbatch) = 0;   // I
+  virtual void backward_weight(int stage, int microbatch) = 0;  // W, after the I of the same pair
+
+  // `peer` is the rank at the other end. A receive names the stage that gets the message.
+  virtual void send_forward(int stage, int microbatch, int peer) = 0;
+  virtual void recv_forward(int stage, int microbatch, int peer) = 0;
+  virtual void send_backward(int stage, int microbatch, int peer) = 0;
+  virtual void recv_backward(int stage, int microbatch, int peer) = 0;
+
+  // Sends and receives that stand next to each other in the plan are one batch: the four calls above come between these
+  // two. A handler whose transport can start several messages at once collects them and starts all in commit_batch, so
+  // that a send never waits for a receive of the same batch; another one ignores both.
+  virtual void begin_batch() {}
+  virtual void commit_batch() {}
+
+  virtual void unshard(int stage) = 0;
+  virtual void reshard(int stage) = 0;
+  virtual void reduce_grad(int stage) = 0;
+
+  // OVERLAP_F_B: both at once where the device can; one after the other is always right, and the default.
+  virtual void overlap(const Action& forward_part, const Action& backward_part);
+};
+
+// Where the executor is: handed to the observer and part of every error.
+struct Position {
+  int rank = 0;
+  std::size_t index = 0;  // of the first part in the rank's action list
+  int column = 0;         // of the cell in the plan file
+  const Action* cell = nullptr;
+  std::string text() const { return cell_text(cell); }
+};
+
+// Called around every cell, for timelines and deadlines.
+class ActionObserver {
+ public:
+  virtual ~ActionObserver() = default;
+  virtual void begin(const Position& position) = 0;
+  virtual void end(const Position& position) = 0;
+};
+
+// Runs one step: every action of `rank` once. What the handler throws comes out again with its type kept where it is
+// one of ours (CommError, DeviceError, ...) and the text "rank 2, plan position 17, 2RECV_F5: ..." in front. The plan
+// must be lowered and valid; validate() it once where it comes from.
+void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver* observer = nullptr);
+
+}  // namespace ppengine::schedules

@@ -1,0 +1,27 @@
+// Lowering: from compute_only to compute_comms, in passes that are pure functions of a plan.
+#pragma once
+
+#include <ppengine/schedules/plan.hpp>
+
+namespace ppengine::schedules {
+
+struct LowerOptions {
+  bool merge = false;         // adjacent I, W of one pair become B
+  bool unshard = true;        // gather and free sharded parameters around their use
+  int max_active_stages = 3;  // how many stages of a rank may be gathered at the same time
+  bool reduce_grad = true;    // reduce a stage's gradients after its last backward
+  bool defer_recv = false;    // receive as late as possible
+};
+
+// All passes in order: merge, unshard, reduce_grad, send/recv, defer_recv. Takes the plan by value so that a caller who moves it
+// in does not hold both in memory. The result equals PyTorch's compute_comms table action for action.
+Plan lower(Plan plan, const LowerOptions& options = {});
+
+// The passes, in the order in which lower() runs them. The first three keep idle cells out of their result.
+Plan merge_backward(Plan plan);
+Plan add_unshard(Plan plan, int max_active_stages = 3);
+Plan add_reduce_grad(Plan plan);
+Plan add_send_recv(Plan plan);
+Plan defer_recv(Plan plan);
+
+}  // namespace ppengine::schedules

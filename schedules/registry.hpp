@@ -1,0 +1,62 @@
+// Schedules by name: the built-in ones, and your own.
+//
+//   Registry mine = builtin_schedules();
+//   mine.add({.name = "backwards_first", .summary = "...", .make = [](const PlanRequest& r) { ... return plan; }});
+//   Plan plan = mine.make("Backwards_First", {.ranks = 4, .stages = 4, .microbatches = 8});
+//
+// A schedule that is only needed once can also be a CSV file (csv.hpp).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <ppengine/schedules/costs.hpp>
+#include <ppengine/schedules/plan.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ppengine::schedules {
+
+struct PlanRequest {
+  int ranks = 1;
+  int stages = 0;  // 0: the schedule's default
+  int microbatches = 1;
+  std::vector<int> stage_rank = {};  // empty: the schedule's own placement
+  Costs costs = {};                  // what `auto` optimizes for; the others do not look at it
+  int memory_limit = 0;  // for `auto`: live microbatches a rank may hold, in units of one stage; 0: no limit
+};
+
+struct Schedule {
+  std::string name;
+  std::string summary;
+  int stages_per_rank = 0;     // 0: any number
+  int default_per_rank = 1;    // stages a rank gets when nobody says
+  bool inference = false;      // forward only
+  bool any_placement = false;  // `make` heeds PlanRequest::stage_rank; others can only have their ranks renumbered
+  std::function<std::vector<int>(int ranks, int stages)> placement = loop_placement;
+  std::function<Plan(const PlanRequest&)> make = {};  // called with checked numbers, stages and stage_rank filled in
+};
+
+class Registry {
+ public:
+  // Throws ConfigError if the name is taken.
+  void add(Schedule schedule);
+  // Names in any case; throws ConfigError that lists the known ones.
+  const Schedule& find(std::string_view name) const;
+  std::vector<std::string> names() const;
+  // Checks the request, makes the plan and validates it.
+  Plan make(std::string_view name, const PlanRequest& request) const;
+
+ private:
+  std::map<std::string, Schedule> schedules_;  // by lower-case name
+};
+
+// gpipe, 1f1b, interleaved1f1b, loopedbfs, interleavedzerobubble, zbvzerobubble, dualpipev, vhalf, vmin, auto, forward.
+const Registry& builtin_schedules();
+
+// The common case: a built-in schedule on its own placement.
+Plan make_plan(std::string_view schedule, int ranks, int stages, int microbatches);
+// 2P for the V-shaped schedules, P for the others.
+int default_stages(std::string_view schedule, int ranks);
+
+}  // namespace ppengine::schedules
