@@ -1,0 +1,56 @@
+// Every environment variable that the library reads or sets.
+#include <ppengine/base/environment.hpp>
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+namespace ppengine::environment {
+namespace {
+
+std::string get(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void set_default(const char* name, const std::string& value) {
+  if (!value.empty()) setenv(name, value.c_str(), 0);
+}
+
+// libintelocl.so lies beside libsycl.so in the wheels and in oneAPI's compiler folder; the loader finds it through our RPATH.
+std::string opencl_driver() {
+  void* library = dlopen("libintelocl.so", RTLD_LAZY | RTLD_LOCAL);
+  if (!library) return "";
+  std::string path;
+  Dl_info info;
+  if (void* symbol = dlsym(library, "clGetExtensionFunctionAddress"); symbol && dladdr(symbol, &info) && info.dli_fname)
+    path = info.dli_fname;
+  return path;  // stays loaded: the OpenCL loader opens it again anyway
+}
+
+}  // namespace
+
+bool onednn_enabled() {
+  const std::string value = get("PPENGINE_ONEDNN");
+  return value != "off" && value != "0";
+}
+
+std::string cache_folder() {
+  if (const std::string own = get("PPENGINE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = get("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/ppengine";
+  if (const std::string home = get("HOME"); !home.empty()) return home + "/.cache/ppengine";
+  return std::filesystem::temp_directory_path().string() + "/ppengine-cache";
+}
+
+void prepare_sycl() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    set_default("OCL_ICD_FILENAMES", opencl_driver());
+    set_default("SYCL_CACHE_PERSISTENT", "1");
+    set_default("SYCL_CACHE_DIR", cache_folder() + "/kernels");
+  });
+}
+
+}  // namespace ppengine::environment

@@ -1,0 +1,18 @@
+// Every environment variable that the library reads or sets, in one place.
+#pragma once
+
+#include <string>
+
+namespace ppengine::environment {
+
+// PPENGINE_ONEDNN=off: every op runs on our own kernels.
+bool onednn_enabled();
+
+// Where compiled kernels are kept between runs: PPENGINE_CACHE, else XDG_CACHE_HOME/ppengine, else ~/.cache/ppengine.
+std::string cache_folder();
+
+// Makes SYCL usable without any setting by the user: names the CPU's OpenCL driver (OCL_ICD_FILENAMES) and turns the persistent
+// kernel cache on (SYCL_CACHE_PERSISTENT, SYCL_CACHE_DIR). What the user has set stays. Must run before the first SYCL call.
+void prepare_sycl();
+
+}  // namespace ppengine::environment

@@ -1,0 +1,45 @@
+// Activations: GELU (tanh and erf), SiLU, ReLU, and SiLU with a gate.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops {
+
+enum class ActivationKind { gelu_tanh, gelu_erf, silu, relu };
+
+struct ActivationSpec {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  int64_t count = 0;
+  Type type = Type::f32;
+};
+
+class Activation {
+ public:
+  static std::unique_ptr<Activation> make(Device& device, const ActivationSpec& spec);
+  static std::vector<Considered> consider(const Device& device, const ActivationSpec& spec);
+  virtual ~Activation() = default;
+  virtual void forward(Stream& stream, const void* src, void* dst) = 0;  // src may be dst when no backward follows
+  virtual void backward_input(Stream& stream, const void* src, const void* diff_dst, void* diff_src) = 0;  // diff_src may be diff_dst
+};
+
+// dst[rows,width] = silu(gate) · up. Rows of gate and up lie `stride` elements apart (so both may be halves of one [rows,2*width]).
+struct GatedSiluSpec {
+  int64_t rows = 0, width = 0;
+  int64_t stride = 0;
+  Type type = Type::f32;
+};
+
+class GatedSilu {
+ public:
+  static std::unique_ptr<GatedSilu> make(Device& device, const GatedSiluSpec& spec);
+  virtual ~GatedSilu() = default;
+  virtual void forward(Stream& stream, const void* gate, const void* up, void* dst) = 0;
+  virtual void backward_input(Stream& stream, const void* gate, const void* up, const void* diff_dst, void* diff_gate, void* diff_up) = 0;
+};
+
+}  // namespace ppengine::ops

@@ -1,0 +1,59 @@
+// Causal attention with grouped key/value heads: forward and backward for training, and incremental with a KV cache.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops {
+
+// Element (b,t,h,d) of q lies at q[(b*length + t)*q_stride + h*head_dim + d]; k and v alike, with kv_heads heads. So q, k, v may be
+// slices of one packed projection (stride 3*width) or tensors of their own. Query head h reads key/value head h / (heads/kv_heads).
+struct AttentionSpec {
+  int64_t batch = 0, length = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // between tokens, in elements; gradients have the same strides
+  float scale = 1.0f;                                // softmax(scale · q·kᵀ)
+  Type type = Type::f32;
+};
+
+class Attention {
+ public:
+  static std::unique_ptr<Attention> make(Device& device, const AttentionSpec& spec);
+  static std::vector<Considered> consider(const Device& device, const AttentionSpec& spec);
+  virtual ~Attention() = default;
+
+  // Bytes that forward keeps for backward (probabilities or log-sums), and that each call needs while it runs.
+  virtual size_t saved_bytes() const = 0;
+  virtual size_t workspace_bytes() const = 0;
+  // dst[batch*length, heads*head_dim] dense. saved may be null when no backward follows (then workspace serves).
+  virtual void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void* workspace) = 0;
+  // dst is forward's result. The gradients are overwritten.
+  virtual void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst,
+                        const void* saved, void* diff_q, void* diff_k, void* diff_v, void* workspace) = 0;
+};
+
+// Attention over a cache: appends the new keys and values, then attends to everything before.
+struct CachedAttentionSpec {
+  int64_t batch = 0, length = 0;  // sequences, new tokens of each
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0;
+  int64_t capacity = 0;  // tokens that the cache holds per sequence
+  float scale = 1.0f;
+  Type type = Type::f32;  // of activations and cache
+};
+
+class CachedAttention {
+ public:
+  static std::unique_ptr<CachedAttention> make(Device& device, const CachedAttentionSpec& spec);
+  virtual ~CachedAttention() = default;
+  virtual size_t workspace_bytes() const = 0;
+  // caches: [batch, kv_heads, capacity, head_dim]. filled[batch] (device memory): tokens already in each sequence's cache.
+  virtual void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache,
+                       void* dst, void* workspace) = 0;
+};
+
+}  // namespace ppengine::ops

@@ -1,0 +1,19 @@
+// The texts of ops/kernels/, embedded at build time by cmake/EmbedKernels.cmake.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace ppengine::ops {
+
+struct KernelSource {
+  std::string_view name;  // without folder; sources without their ending
+  std::string_view text;
+};
+
+std::span<const KernelSource> kernel_sources();
+std::span<const KernelSource> kernel_headers();
+// Throws a broken invariant when there is no such file.
+const KernelSource& kernel_source(std::string_view name);
+
+}  // namespace ppengine::ops

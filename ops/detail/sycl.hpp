@@ -1,0 +1,84 @@
+// SYCL and oneDNN behind the public headers; the precompiled header of this folder. Nobody above ops includes it.
+#pragma once
+
+#include <dnnl.hpp>
+#include <dnnl_sycl.hpp>
+#include <optional>
+#include <span>
+#include <sycl/sycl.hpp>
+
+#include <ppengine/ops/device.hpp>
+#include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/ops/stream.hpp>
+
+namespace ppengine::ops {
+
+struct Device::Impl {
+  sycl::device device;
+  sycl::context context;
+  DeviceInfo info;
+  std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
+  MemoryCounter memory;
+  std::unique_ptr<KernelLibrary> kernels;
+};
+
+struct Event::Impl {
+  sycl::event event;
+};
+
+// One SYCL queue. On CPUs it is out of order and each submission depends on the one before it: with oneDNN's host tasks between
+// kernels, in-order queues cost up to 100 times as much a launch (bench/queue_discipline.md). At most `max_outstanding` submissions are under
+// way, since both kinds of queue collapse when many are (2 ms a launch at 1000).
+struct Stream::Impl {
+  explicit Impl(std::shared_ptr<Device> device);
+
+  static constexpr size_t max_outstanding = 8;
+  std::shared_ptr<Device> device;
+  bool chained;  // out-of-order queue, order carried by events
+  sycl::queue queue;
+  std::optional<dnnl::stream> dnnl;
+
+  // The events that the next submission must wait for.
+  const std::vector<sycl::event>& dependencies() const { return pending; }
+  // Must be called with the event of every submission.
+  void submitted(sycl::event event);
+
+  // Submits a command group: body(handler).
+  template <class Body>
+  void submit(Body&& body) {
+    submitted(queue.submit([&](sycl::handler& handler) {
+      handler.depends_on(pending);
+      body(handler);
+    }));
+  }
+
+  std::vector<sycl::event> pending;
+  std::vector<sycl::event> ring;  // the last max_outstanding submissions
+  size_t next = 0;
+};
+
+// A kernel of ours, looked up once when an op is made.
+struct Kernel {
+  sycl::kernel kernel;
+
+  // Launches over `groups` work-groups of `size` work-items each (1 dimension).
+  template <class... Args>
+  void launch(Stream& stream, size_t groups, size_t size, Args... args) const {
+    if (groups == 0) return;
+    stream.impl().submit([&](sycl::handler& handler) {
+      handler.set_args(args...);
+      handler.parallel_for(sycl::nd_range<1>(groups * size, size), kernel);
+    });
+  }
+  // groups_y rows of groups_x work-groups; get_group(0) is y, get_group(1) is x.
+  template <class... Args>
+  void launch_2d(Stream& stream, size_t groups_y, size_t groups_x, size_t size_y, size_t size_x, Args... args) const {
+    if (groups_y * groups_x == 0) return;
+    stream.impl().submit([&](sycl::handler& handler) {
+      handler.set_args(args...);
+      handler.parallel_for(sycl::nd_range<2>({groups_y * size_y, groups_x * size_x}, {size_y, size_x}), kernel);
+    });
+  }
+};
+
+}  // namespace ppengine::ops

@@ -1,0 +1,38 @@
+// Plain functions over flat memory: sums, scaling, casts, dropout, reductions. All asynchronous on the stream.
+#pragma once
+
+#include <cstdint>
+
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/tensor.hpp>
+
+namespace ppengine::ops {
+
+// dst = a + b; dst may be a or b.
+void add(Stream& stream, Type type, const void* a, const void* b, void* dst, int64_t count);
+// dst[row,:] = src[row,:] + bias
+void add_bias(Stream& stream, Type type, const void* src, const void* bias, void* dst, int64_t rows, int64_t width);
+// dst = a · b elementwise, dst may be a or b.
+void multiply(Stream& stream, Type type, const void* a, const void* b, void* dst, int64_t count);
+// data *= factor
+void scale(Stream& stream, Type type, void* data, float factor, int64_t count);
+void fill(Stream& stream, Type type, void* data, float value, int64_t count);
+void cast(Stream& stream, Type from, const void* src, Type to, void* dst, int64_t count);
+// Copies between views of the same shape with any strides.
+void copy_strided(Stream& stream, const Tensor& src, const Tensor& dst);
+// dst[out,in] = src[in,out]ᵀ for f32 matrices: between weight layouts.
+void transpose(Stream& stream, const float* src, float* dst, int64_t rows, int64_t columns);
+
+// Dropout: dst = src · keep / (1-p), where keep depends only on (key, first + index): the same wherever and however often it runs.
+// The backward is the same call on the gradient. add is added where it is not null (a residual). dst may be src.
+void dropout(Stream& stream, Type type, const void* src, const void* add, void* dst, int64_t count, float p, uint64_t key, uint64_t first);
+
+// sums[columns] (+)= column sums of src[rows,columns]; f32 result.
+void sum_rows(Stream& stream, Type type, const void* src, float* sums, int64_t rows, int64_t columns, bool accumulate);
+// *result = sum of src (double accumulation where the device has it, pairwise otherwise); deterministic. workspace: reduce_workspace() bytes.
+size_t reduce_workspace();
+void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
+// *result = sum of squares.
+void sum_squares(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
+
+}  // namespace ppengine::ops

@@ -1,0 +1,87 @@
+// Our SYCL kernels, compiled at run time.
+#include <ppengine/ops/kernel_library.hpp>
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/ops/detail/kernel_sources.hpp>
+#include <ppengine/ops/detail/sycl.hpp>
+
+namespace ppengine::ops {
+namespace experimental = sycl::ext::oneapi::experimental;
+namespace {
+
+using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
+
+Bundle build(const Device& device, const KernelSource& source) {
+  const auto begin = std::chrono::steady_clock::now();
+  experimental::include_files headers;
+  for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
+  try {
+    auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,
+                                                                 std::string(source.text), experimental::properties{headers});
+    auto built = experimental::build(bundle);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
+    return built;
+  } catch (const sycl::exception& e) {
+    throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()), ExitCode::failed);
+  }
+}
+
+}  // namespace
+
+struct KernelLibrary::Impl {
+  struct Entry {
+    std::once_flag once;
+    std::optional<Bundle> bundle;
+  };
+  Device& device;
+  std::mutex mutex;
+  std::map<std::string, Entry, std::less<>> bundles;
+  std::map<std::string, Kernel, std::less<>> kernels;
+
+  Entry& bundle(std::string_view file) {
+    Entry* entry;
+    {
+      std::lock_guard lock(mutex);
+      entry = &bundles[std::string(file)];
+    }
+    std::call_once(entry->once, [&] { entry->bundle = build(device, kernel_source(file)); });
+    return *entry;
+  }
+};
+
+KernelLibrary::KernelLibrary(Device& device) : impl_(new Impl{device, {}, {}, {}}) {}
+KernelLibrary::~KernelLibrary() = default;
+
+const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {
+  const std::string key = fmt::format("{}/{}", file, name);
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (auto found = impl_->kernels.find(key); found != impl_->kernels.end()) return found->second;
+  }
+  auto& entry = impl_->bundle(file);
+  std::lock_guard lock(impl_->mutex);
+  return impl_->kernels.try_emplace(key, Kernel{entry.bundle->ext_oneapi_get_kernel(std::string(name))}).first->second;
+}
+
+void KernelLibrary::prepare() {
+  std::vector<std::future<void>> building;
+  for (const KernelSource& source : kernel_sources())
+    building.push_back(std::async(std::launch::async, [this, &source] { impl_->bundle(source.name); }));
+  for (auto& one : building) one.get();
+}
+
+size_t KernelLibrary::lookups() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->kernels.size();
+}
+
+}  // namespace ppengine::ops

@@ -1,0 +1,58 @@
+// Device memory: buffers with an owner, counted; arenas that hand out ranges of one buffer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+namespace ppengine::ops {
+
+class Device;
+
+// Bytes in use and their peak. Counters form a tree: what a rank allocates counts for its device too.
+class MemoryCounter {
+ public:
+  explicit MemoryCounter(MemoryCounter* parent = nullptr) : parent_(parent) {}
+  void add(size_t bytes);
+  void remove(size_t bytes);
+  size_t bytes() const { return bytes_; }
+  size_t peak() const { return peak_; }
+  size_t allocations() const { return allocations_; }  // how many there ever were: constant in a steady step
+  void reset_peak() { peak_ = bytes_.load(); }
+
+ private:
+  MemoryCounter* parent_;
+  std::atomic<size_t> bytes_{0}, peak_{0}, allocations_{0};
+};
+
+// Memory on a device, freed by its destructor. Aligned to 64 bytes.
+class Buffer {
+ public:
+  Buffer() = default;
+  // counter: counts in addition to the device's own (a rank's, say).
+  Buffer(std::shared_ptr<Device> device, size_t bytes, MemoryCounter* counter = nullptr);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const { return static_cast<T*>(data_); }
+  std::byte* at(size_t offset) const { return static_cast<std::byte*>(data_) + offset; }
+
+ private:
+  void swap(Buffer& other) noexcept;
+  std::shared_ptr<Device> device_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  MemoryCounter* counter_ = nullptr;
+};
+
+constexpr size_t buffer_alignment = 64;
+constexpr size_t align_up(size_t bytes, size_t to = buffer_alignment) { return (bytes + to - 1) / to * to; }
+
+}  // namespace ppengine::ops

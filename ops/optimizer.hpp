@@ -1,0 +1,28 @@
+// The optimizers' kernels over flat f32 buffers, as torch.optim defines them.
+#pragma once
+
+#include <cstdint>
+
+#include <ppengine/ops/stream.hpp>
+
+namespace ppengine::ops {
+
+struct AdamWStep {
+  float lr = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0.01f;
+  int64_t step = 1;            // from 1: for the bias corrections
+  float gradient_scale = 1.0f; // clipping: multiplies the gradient as it is read
+};
+
+// One pass over parameter, gradient and both moments; writes a bf16 copy of the parameters too where `compute_copy` is not null.
+void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2, void* compute_copy, int64_t count);
+
+struct SgdStep {
+  float lr = 1e-3f, momentum = 0.0f, weight_decay = 0.0f;
+  bool first = false;  // the momentum buffer starts as the gradient
+  float gradient_scale = 1.0f;
+};
+
+// velocity is null where momentum is zero.
+void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gradient, float* velocity, void* compute_copy, int64_t count);
+
+}  // namespace ppengine::ops

@@ -1,0 +1,28 @@
+// Rotary position embedding (Llama's convention: element d pairs with d + head_dim/2).
+#pragma once
+
+#include <memory>
+
+#include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops {
+
+struct RotarySpec {
+  int64_t batch = 0, length = 0, heads = 0, head_dim = 0;
+  int64_t src_stride = 0, dst_stride = 0;  // between tokens, in elements
+  Type type = Type::f32;
+};
+
+class Rotary {
+ public:
+  static std::unique_ptr<Rotary> make(Device& device, const RotarySpec& spec);
+  virtual ~Rotary() = default;
+  // cosines, sines: f32 [positions, head_dim/2]. Token (b,t) has position first[b] + t (first null: 0). src may be dst.
+  virtual void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) = 0;
+  // The rotation back: diff_src from diff_dst (diff_src has src's stride).
+  virtual void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first, void* diff_src) = 0;
+};
+
+}  // namespace ppengine::ops
