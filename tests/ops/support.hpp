@@ -1,0 +1,145 @@
+// What the op tests share: devices, arrays on them, random values, comparison, finite differences in double.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <ppengine/ops/memory.hpp>
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/type.hpp>
+#include <string>
+#include <vector>
+
+namespace ppengine::ops::support {
+
+// The CPU, opened once with oneDNN (where PPENGINE_ONEDNN allows it) and once without: kernels are compiled once for all tests.
+inline std::shared_ptr<Device> device() {
+  static const auto one = Device::open("cpu");
+  return one;
+}
+inline std::shared_ptr<Device> device_without_onednn() {
+  static const auto one = Device::open("cpu", false);
+  return one;
+}
+inline std::vector<std::shared_ptr<Device>> devices() {
+  if (!device()->onednn()) return {device_without_onednn()};
+  return {device(), device_without_onednn()};
+}
+
+inline uint16_t to_bf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline float from_bf16(uint16_t value) {
+  const uint32_t bits = uint32_t(value) << 16;
+  float result;
+  std::memcpy(&result, &bits, 4);
+  return result;
+}
+
+// Values on a device, given and read back as float whatever their type there.
+class Array {
+ public:
+  Array(Stream& stream, size_t count, Type type = Type::f32)
+      : stream_(&stream), count_(count), type_(type), buffer_(stream.device_ptr(), std::max<size_t>(count * size_of(type), 4)) {
+    stream.zero(buffer_.data(), buffer_.bytes());
+  }
+  Array(Stream& stream, const std::vector<float>& values, Type type = Type::f32) : Array(stream, values.size(), type) { set(values); }
+  Array(Stream& stream, const std::vector<int32_t>& values) : Array(stream, values.size(), Type::i32) {
+    stream.copy(buffer_.data(), values.data(), values.size() * 4);
+    stream.wait();
+  }
+
+  void set(const std::vector<float>& values) {
+    BOOST_REQUIRE(values.size() == count_);
+    if (type_ == Type::f32) {
+      stream_->copy(buffer_.data(), values.data(), count_ * 4);
+      stream_->wait();
+    } else {
+      std::vector<uint16_t> packed(count_);
+      for (size_t i = 0; i < count_; ++i) packed[i] = to_bf16(values[i]);
+      stream_->copy(buffer_.data(), packed.data(), count_ * 2);
+      stream_->wait();
+    }
+  }
+  std::vector<float> get() const {
+    std::vector<float> values(count_);
+    std::vector<uint16_t> packed(type_ == Type::bf16 ? count_ : 0);
+    stream_->copy(type_ == Type::f32 ? static_cast<void*>(values.data()) : packed.data(), buffer_.data(), count_ * size_of(type_));
+    stream_->wait();
+    for (size_t i = 0; i < packed.size(); ++i) values[i] = from_bf16(packed[i]);
+    return values;
+  }
+  void* data() const { return buffer_.data(); }
+  float* f32() const { return buffer_.as<float>(); }
+  int32_t* i32() const { return buffer_.as<int32_t>(); }
+  size_t count() const { return count_; }
+
+ private:
+  Stream* stream_;
+  size_t count_;
+  Type type_;
+  Buffer buffer_;
+};
+
+// Uniform in [-scale, scale], the same for the same seed everywhere.
+inline std::vector<float> random_values(size_t count, uint64_t seed, float scale = 1.0f) {
+  std::vector<float> values(count);
+  uint64_t state = seed * 0x9e3779b97f4a7c15ull + 0x632be59bd9b4e019ull;
+  for (float& value : values) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    value = (static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1.0f) * scale;
+  }
+  return values;
+}
+// The values as the type can hold them, so that a reference starts from the same numbers.
+inline std::vector<float> rounded(std::vector<float> values, Type type) {
+  if (type == Type::bf16)
+    for (float& value : values) value = from_bf16(to_bf16(value));
+  return values;
+}
+inline std::vector<double> as_double(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
+// |actual - expected| <= tolerance · max(1, largest |expected|), reporting the largest difference and where it is.
+template <class Expected>
+void check_close(const std::string& what, const std::vector<float>& actual, const Expected& expected, double tolerance) {
+  BOOST_REQUIRE_EQUAL(actual.size(), expected.size());
+  double largest = 0, magnitude = 1;
+  size_t where = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    magnitude = std::max(magnitude, std::abs(double(expected[i])));
+    const double difference = std::abs(double(actual[i]) - double(expected[i]));
+    if (!(difference <= largest)) largest = difference, where = i;  // a NaN counts as largest
+  }
+  const bool close = largest <= tolerance * magnitude;
+  BOOST_CHECK_MESSAGE(close, what << ": largest difference " << largest << " at " << where << " of " << actual.size() << " (got "
+                                  << (actual.empty() ? 0.f : actual[where]) << ", expected "
+                                  << (actual.empty() ? 0.0 : double(expected[where])) << "), allowed " << tolerance * magnitude);
+}
+
+// The gradient of loss at x by central differences in double.
+inline std::vector<double> numeric_gradient(const std::function<double(const std::vector<double>&)>& loss, std::vector<double> x,
+                                            double step = 1e-5) {
+  std::vector<double> gradient(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double at = x[i];
+    x[i] = at + step;
+    const double above = loss(x);
+    x[i] = at - step;
+    const double below = loss(x);
+    x[i] = at;
+    gradient[i] = (above - below) / (2 * step);
+  }
+  return gradient;
+}
+
+inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace ppengine::ops::support
