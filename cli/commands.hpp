@@ -1,10 +1,12 @@
 // The commands: each registers its flags under the application and runs when it was chosen. One file per command.
+// Flags have a long name, which also is their name in the environment and in TOML files; headings by Option::group().
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace ppengine::cli {
 
+void add_devices(CLI::App& app);
 void add_plan(CLI::App& app);
 
 }  // namespace ppengine::cli

@@ -1,42 +1,155 @@
 // The ppengine command: one subcommand per file; errors become one line on stderr and the documented exit code.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <new>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/base/version.hpp>
+#include <ppengine/comm/versions.hpp>
+#include <ppengine/ops/versions.hpp>
 
 #include "commands.hpp"
+#include "settings.hpp"
+#include "suggest.hpp"
 
+namespace ppengine::cli {
 namespace {
+
+std::string version_text() {
+  return fmt::format("ppengine {}\ncommit   {}\ncompiler {}\nSYCL     {}\noneDNN   {}\noneCCL   {}", version(),
+                     commit(), compiler(), ops::sycl_version(), ops::onednn_version(), comm::oneccl_version());
+}
+
+struct Verbosity {
+  std::string level = "warning";
+  int more = 0;
+  bool quiet = false;
+
+  void apply() const {
+    log::Level chosen = log::parse_level(level);
+    if (more == 1) chosen = log::Level::info;
+    if (more > 1) chosen = log::Level::debug;
+    if (quiet) chosen = log::Level::error;
+    log::set_level(chosen);
+  }
+};
+
+void add_flags(CLI::App& app, Verbosity& verbosity) {
+  app.set_version_flag("--version", version_text, "Version, commit, compiler, and the libraries in use");
+  app.add_option("--config",
+                 "TOML file with flags: at its top those of the command, under [command] those of that command")
+      ->type_name("FILE");
+  auto* level = app.add_option("--log-level", verbosity.level, "How much to say (default: warning)")
+                    ->check(CLI::IsMember({"error", "warning", "info", "debug", "off"}));
+  auto* more = app.add_flag("-v,--verbose", verbosity.more, "Say more; twice for everything")->excludes(level);
+  app.add_flag("-q,--quiet", verbosity.quiet, "Say nothing but errors")->excludes(level)->excludes(more);
+}
+
+// Every help text ends with what holds for all commands.
+void add_footers(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    const std::string own = command->get_footer();
+    command->footer(own + (own.empty() ? "" : "\n\n") +
+                    "Every flag can also be set in the environment (--seq-len as PPENGINE_SEQ_LEN) or in a TOML file\n"
+                    "(--config FILE). For all commands: --config, --log-level, -v, -q; see ppengine --help.");
+    add_footers(*command);
+  }
+}
+
+// What was wrong with a command line that left words over or chose no command.
+std::string explain_leftover(const CLI::App& app, const CommandLine& line, const std::string& otherwise) {
+  const std::vector<std::string> leftover = app.remaining(true);
+  CLI::App* command = line.commands.back();
+  if (leftover.empty()) return otherwise;
+  const std::string word = leftover[0].substr(0, leftover[0].find('='));
+  const bool is_flag = word.starts_with("-");
+  std::vector<std::string> known;
+  if (is_flag) {
+    for (const CLI::App* each : line.commands)
+      for (const CLI::Option* option : each->get_options())
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  } else {
+    for (const CLI::App* each : command->get_subcommands([](CLI::App*) { return true; }))
+      known.push_back(each->get_name());
+    if (known.empty()) return fmt::format("unexpected argument '{}'", word);
+  }
+  const std::string meant = nearest(word, known);
+  return fmt::format("there is no {} '{}'{}", is_flag ? "flag" : "command", word,
+                     meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+}
+
+int usage_error(const std::string& text, const CommandLine& line) {
+  std::string called = "ppengine";
+  for (size_t i = 1; i < line.commands.size(); ++i) called += " " + line.commands[i]->get_name();
+  fmt::print(stderr, "ppengine: {}\n  '{} --help' says more\n", text, called);
+  return static_cast<int>(ExitCode::usage);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"ppengine trains and runs neural networks split into pipeline stages over several devices."};
   app.name("ppengine");
   app.require_subcommand(1);
-  std::string log_level = "warning";
-  app.add_option("--log-level", log_level, "error, warning, info, debug or off")->envname("PPENGINE_LOG_LEVEL");
-  app.parse_complete_callback([&] { ppengine::log::set_level(ppengine::log::parse_level(log_level)); });
-  ppengine::cli::add_plan(app);
+  app.fallthrough();  // flags of the application can stand behind the command too
+  app.footer(
+      "Examples:\n"
+      "  ppengine devices\n"
+      "  ppengine plan --schedule 1f1b --ranks 4 --stages 4 --microbatches 8 --format text\n\n"
+      "'ppengine COMMAND --help' shows a command's flags. Every flag can also be set in the environment (--seq-len as\n"
+      "PPENGINE_SEQ_LEN) or in the TOML file; typed flags come first, then the environment, then the file.\n"
+      "Exit codes: 0 fine, 1 the run failed, 2 wrong usage or input file, 3 no such device, 4 a peer was lost.");
+  Verbosity verbosity;
+  add_flags(app, verbosity);
+  app.parse_complete_callback([&] { verbosity.apply(); });
+  add_devices(app);
+  add_plan(app);
+  add_footers(app);
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
+    return static_cast<int>(ExitCode::usage);
+  }
+
+  const CommandLine line = complete_command_line(app, std::vector<std::string>(argv + 1, argv + argc));
+  std::vector<std::string> arguments(line.arguments.rbegin(), line.arguments.rend());  // CLI11 wants the last one first
   try {
-    app.parse(argc, argv);
+    app.parse(arguments);
   } catch (const CLI::Success& e) {
     return app.exit(e);
+  } catch (const CLI::ExtrasError& e) {
+    return usage_error(explain_leftover(app, line, e.what()), line);
+  } catch (const CLI::RequiredError& e) {
+    return usage_error(explain_leftover(app, line, e.what()), line);
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "ppengine: {}\n", e.what());
-    return static_cast<int>(ppengine::ExitCode::usage);
+    const std::string origin = origin_in(e.what(), line);
+    return usage_error(origin.empty() ? e.what() : fmt::format("{}: {}", origin, e.what()), line);
   }
-  return 0;
+  return static_cast<int>(ExitCode::ok);
+}
+
+int report(const char* text, ExitCode code) {
+  fmt::print(stderr, "ppengine: {}\n", text);
+  return static_cast<int>(code);
 }
 
 }  // namespace
+}  // namespace ppengine::cli
 
 int main(int argc, char** argv) {
+  using namespace ppengine;
+  int code = 0;
   try {
-    return run(argc, argv);
-  } catch (const ppengine::Error& e) {
-    fmt::print(stderr, "ppengine: {}\n", e.what());
-    return static_cast<int>(e.exit_code());
+    code = cli::run(argc, argv);
+  } catch (const Error& e) {
+    code = cli::report(e.what(), e.exit_code());
+  } catch (const std::bad_alloc&) {
+    code = cli::report("out of memory", ExitCode::failed);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "ppengine: {}\n", e.what());
-    return static_cast<int>(ppengine::ExitCode::failed);
+    code = cli::report(e.what(), ExitCode::failed);
   }
+  // A result that did not arrive (a full disk) is a failure.
+  if ((!std::cout.flush() || std::fflush(stdout) != 0) && code == 0)
+    code = cli::report("the result could not be written to stdout", ExitCode::failed);
+  return code;
 }

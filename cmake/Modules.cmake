@@ -39,7 +39,18 @@ function(ppengine_module name)
   set_property(GLOBAL APPEND PROPERTY PPENGINE_LINK ${ARG_LINK})
 endfunction()
 
-# ppengine_test(NAME SOURCES a.cpp ... [LINK target ...]): ctest runs it as NAME.
+# What the sanitizers say about libraries that are not ours is silenced by name.
+set(PPENGINE_TEST_ENVIRONMENT "")
+if(PPENGINE_SANITIZE)
+  set(_supp ${PROJECT_SOURCE_DIR}/cmake/suppressions)
+  list(APPEND PPENGINE_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=suppressions=${_supp}/asan.supp:detect_stack_use_after_return=1"
+    "LSAN_OPTIONS=suppressions=${_supp}/lsan.supp:print_suppressions=0"
+    "TSAN_OPTIONS=suppressions=${_supp}/tsan.supp:ignore_noninstrumented_modules=1:halt_on_error=1"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+endif()
+
+# ppengine_test(NAME SOURCES a.cpp ... [LINK target ...] [PCH header]): ctest runs it as NAME.
 function(ppengine_test name)
   cmake_parse_arguments(ARG "" "PCH" "SOURCES;LINK" ${ARGN})
   add_executable(test_${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
@@ -48,5 +59,13 @@ function(ppengine_test name)
   if(ARG_PCH)
     target_precompile_headers(test_${name} PRIVATE ${ARG_PCH})
   endif()
-  add_test(NAME ${name} COMMAND test_${name} --log_level=error --report_level=short)
+  ppengine_test_again(${name} ${name})
+endfunction()
+
+# ppengine_test_again(NAME PROGRAM [ENVIRONMENT A=1 ...] [ARGUMENTS --run_test=x ...]): one more run of a test program,
+# for instance ppengine_test_again(ops_without_onednn ops ENVIRONMENT PPENGINE_ONEDNN=off).
+function(ppengine_test_again name program)
+  cmake_parse_arguments(ARG "" "" "ENVIRONMENT;ARGUMENTS" ${ARGN})
+  add_test(NAME ${name} COMMAND test_${program} --log_level=error --report_level=short ${ARG_ARGUMENTS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "${PPENGINE_TEST_ENVIRONMENT};${ARG_ENVIRONMENT}")
 endfunction()

@@ -3,3 +3,4 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/base/version.hpp>

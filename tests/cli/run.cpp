@@ -1,0 +1,80 @@
+// Runs the ppengine program as a user would.
+#include "run.hpp"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace ppengine::test {
+namespace {
+
+// A file that is gone at the end, for what the program prints: a pipe would fill up.
+class Capture {
+ public:
+  Capture()
+      : path_((std::filesystem::temp_directory_path() / "ppengine-test-XXXXXX").string()),
+        descriptor_(mkostemp(path_.data(), O_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::runtime_error("no temporary file " + path_);
+  }
+  ~Capture() {
+    close(descriptor_);
+    unlink(path_.c_str());
+  }
+  Capture(const Capture&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::string text() const {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> words{PPENGINE_BINARY};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable; ++variable)
+    if (!std::string(*variable).starts_with("PPENGINE_")) variables.emplace_back(*variable);
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  const std::vector<char*> argv = pointers(words);
+  const std::vector<char*> envp = pointers(variables);
+
+  const Capture out;
+  const Capture err;
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) {
+    dup2(out.descriptor(), STDOUT_FILENO);
+    dup2(err.descriptor(), STDERR_FILENO);
+    execve(argv[0], argv.data(), envp.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), err.text()};
+}
+
+}  // namespace ppengine::test
