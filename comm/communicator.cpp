@@ -1,0 +1,68 @@
+// What every communicator shares: host values on top of all_gather_bytes, batches on top of single messages.
+#include <ppengine/comm/communicator.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <ppengine/base/error.hpp>
+
+namespace ppengine::comm {
+namespace {
+
+template <class T>
+void allreduce_by_gathering(Communicator& comm, std::span<T> values, Reduce reduce) {
+  const auto all = comm.all_gather_bytes({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const std::string& theirs = all[static_cast<size_t>(rank)];
+    if (theirs.size() != values.size_bytes())
+      throw CommError(comm.world_rank(rank), "allreduce of host values", 0,
+                      fmt::format("rank {} gave {} bytes, rank {} gave {}", comm.world_rank(comm.rank()),
+                                  values.size_bytes(), comm.world_rank(rank), theirs.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, theirs.data() + i * sizeof(T), sizeof(T));
+      T& sum = values[i];
+      if (rank == 0) sum = value;
+      else if (reduce == Reduce::sum) sum += value;
+      else sum = reduce == Reduce::max ? std::max(sum, value) : std::min(sum, value);
+    }
+  }
+}
+
+}  // namespace
+
+Pending Communicator::exchange(std::span<const Message> messages, const After& after) {
+  std::vector<Pending> parts;
+  parts.reserve(messages.size());
+  for (const Message& m : messages)
+    parts.push_back(m.kind == Message::Kind::send ? send(m.data, m.bytes, m.peer, m.tag, after)
+                                                  : recv(m.data, m.bytes, m.peer, m.tag, after));
+  return Pending::all(std::move(parts));
+}
+
+std::string Communicator::broadcast_bytes(std::string_view mine, int root) {
+  check_peer(root, "broadcast");
+  return std::move(all_gather_bytes(rank() == root ? mine : std::string_view())[static_cast<size_t>(root)]);
+}
+
+void Communicator::allreduce_values(std::span<double> values, Reduce reduce) { allreduce_by_gathering(*this, values, reduce); }
+void Communicator::allreduce_values(std::span<int64_t> values, Reduce reduce) { allreduce_by_gathering(*this, values, reduce); }
+
+double Communicator::allreduce_value(double value, Reduce reduce) {
+  allreduce_values(std::span(&value, 1), reduce);
+  return value;
+}
+
+int64_t Communicator::allreduce_value(int64_t value, Reduce reduce) {
+  allreduce_values(std::span(&value, 1), reduce);
+  return value;
+}
+
+void Communicator::check_peer(int peer, const char* operation) const {
+  if (peer < 0 || peer >= size())
+    throw Error(fmt::format("{}: there is no rank {} in a group of {}", operation, peer, size()));
+}
+
+}  // namespace ppengine::comm

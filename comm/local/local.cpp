@@ -1,0 +1,139 @@
+// The local communicator: one rank's view of a group of threads.
+#include <ppengine/comm/local.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/local/group.hpp>
+
+namespace ppengine::comm {
+namespace {
+
+using local::Call;
+using local::Group;
+using local::Kind;
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank, std::chrono::milliseconds timeout)
+      : group_(std::move(group)), rank_(rank) {
+    set_timeout(timeout);
+  }
+  ~LocalCommunicator() override { group_->world().drain(group_->world_rank(rank_)); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  int world_rank(int rank) const override { return group_->world_rank(rank); }
+  std::string kind() const override { return "local"; }
+
+  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+    auto operation = begin("send", peer, tag, bytes);
+    group_->post_send(rank_, peer, {operation, const_cast<void*>(data), bytes, false, after.event()});
+    return Pending(operation);
+  }
+  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return receive(data, bytes, peer, tag, after, false);
+  }
+  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+    return receive(data, capacity, peer, tag, after, true);
+  }
+
+  using Communicator::allreduce;
+  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("allreduce", {Kind::allreduce, count, type, reduce, 0}, in, out, after);
+  }
+  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("reduce_scatter", {Kind::reduce_scatter, count, type, reduce, 0}, in, out, after);
+  }
+  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
+    return collective("all_gather", {Kind::all_gather, count, type, Reduce::sum, 0}, in, out, after);
+  }
+  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
+    check_peer(root, "broadcast");
+    return collective("broadcast", {Kind::broadcast, bytes, Type::u8, Reduce::sum, root}, data, data, after);
+  }
+  std::vector<std::string> all_gather_bytes(std::string_view mine) override {
+    return group_->all_gather_bytes(rank_, mine, timeout());
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const auto all = all_gather_bytes(fmt::format("{} {}", color, key));
+    const uint64_t number = splits_++;
+    std::vector<std::tuple<int, int>> found;  // key, rank
+    for (int r = 0; r < size(); ++r) {
+      int their_color = 0, their_key = 0;
+      std::sscanf(all[static_cast<size_t>(r)].c_str(), "%d %d", &their_color, &their_key);
+      if (their_color == color) found.emplace_back(their_key, r);
+    }
+    std::ranges::sort(found);
+    std::vector<int> members;
+    for (const auto& [their_key, r] : found) members.push_back(r);
+    std::unique_ptr<Communicator> result;
+    if (color >= 0) {
+      const auto mine = std::ranges::find(members, rank_) - members.begin();
+      result = std::make_unique<LocalCommunicator>(group_->subgroup(number, color, members), static_cast<int>(mine), timeout());
+    }
+    barrier();  // everyone holds the group before anyone may let go of it
+    return result;
+  }
+
+  void abort(const std::string& reason) override { group_->world().signal->fail(group_->world_rank(rank_), reason); }
+  std::optional<Failure> failure() const override {
+    const auto& signal = *group_->world().signal;
+    const std::lock_guard lock(group_->world().signal->mutex);
+    return signal.failure;
+  }
+
+ private:
+  // peer < 0: a collective.
+  local::OperationPtr begin(const char* name, int peer, int tag, size_t bytes) {
+    if (peer >= 0 || tag >= 0) check_peer(peer, name);
+    const int world_peer = peer < 0 ? -1 : world_rank(peer);
+    if (const auto failed = failure())
+      throw CommError(world_peer, name, tag, fmt::format("rank {} failed: {}", failed->rank, failed->reason));
+    return std::make_shared<local::Operation>(group_->world().signal, name, world_rank(rank_), world_peer, tag, bytes, timeout());
+  }
+  Pending receive(void* data, size_t bytes, int peer, int tag, const After& after, bool up_to) {
+    auto operation = begin("recv", peer, tag, bytes);
+    group_->post_recv(peer, rank_, {operation, data, bytes, up_to, after.event()});
+    return Pending(operation);
+  }
+  Pending collective(const char* name, const Call& call, const void* in, void* out, const After& after) {
+    auto operation = begin(name, -1, -1, call.count * call.type.size());
+    group_->post_collective(rank_, call, {operation, in, out, after.event()});
+    return Pending(operation);
+  }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+  uint64_t splits_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_local(int ranks, LocalOptions options) {
+  if (ranks < 1) throw ConfigError(fmt::format("{} ranks: there must be at least one", ranks));
+  if (!options.devices.empty() && options.devices.size() != static_cast<size_t>(ranks))
+    throw ConfigError(fmt::format("{} devices for {} ranks: give one each", options.devices.size(), ranks));
+  auto world = std::make_shared<local::World>();
+  world->link = options.link;
+  world->under_way.resize(static_cast<size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    auto& mover = *world->movers.emplace_back(std::make_unique<local::Mover>());
+    if (options.devices.empty()) continue;
+    mover.device = options.devices[static_cast<size_t>(r)];
+    mover.copies = std::make_unique<local::CopyStreams>(mover.device);
+  }
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  auto group = std::make_shared<Group>(world, all);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int r = 0; r < ranks; ++r) communicators.push_back(std::make_unique<LocalCommunicator>(group, r, options.timeout));
+  return communicators;
+}
+
+}  // namespace ppengine::comm

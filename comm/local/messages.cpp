@@ -1,0 +1,106 @@
+// Messages between ranks that are threads: whoever comes second has the copy made, after both sides' events.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <ppengine/comm/local/group.hpp>
+
+namespace ppengine::comm::local {
+namespace {
+
+// Below this a copy on the spot is cheaper than a launch.
+constexpr size_t copied_at_once = 128 << 10;
+
+std::optional<Group::Post> take(std::deque<Group::Post>& posts, int tag) {
+  const auto found = std::ranges::find_if(posts, [&](const Group::Post& post) { return post.operation->tag() == tag; });
+  if (found == posts.end()) return {};
+  std::optional<Group::Post> post(std::move(*found));
+  posts.erase(found);
+  return post;
+}
+
+}  // namespace
+
+void Group::post_send(int from, int to, Post post) {
+  std::optional<Post> recv;
+  {
+    const std::lock_guard lock(world_->signal->mutex);
+    Lane& lane = lanes_[{from, to}];
+    recv = take(lane.recvs, post.operation->tag());
+    if (!recv) {
+      lane.sends.push_back(std::move(post));
+      return;
+    }
+  }
+  transfer(from, to, std::move(post), std::move(*recv));
+}
+
+void Group::post_recv(int from, int to, Post post) {
+  std::optional<Post> send;
+  {
+    const std::lock_guard lock(world_->signal->mutex);
+    Lane& lane = lanes_[{from, to}];
+    send = take(lane.sends, post.operation->tag());
+    if (!send) {
+      lane.recvs.push_back(std::move(post));
+      return;
+    }
+  }
+  transfer(from, to, std::move(*send), std::move(post));
+}
+
+void Group::transfer(int from, int to, Post send, Post recv) {
+  if (recv.up_to ? send.bytes > recv.bytes : send.bytes != recv.bytes) {
+    const std::string error = fmt::format("rank {} sends {} bytes, rank {} receives {}{} bytes", world_rank(from), send.bytes,
+                                          world_rank(to), recv.up_to ? "up to " : "", recv.bytes);
+    {
+      const std::lock_guard lock(world_->signal->mutex);
+      send.operation->settle({}, 0, error);
+      recv.operation->settle({}, 0, error);
+    }
+    world_->signal->changed.notify_all();
+    return;
+  }
+  {
+    const std::lock_guard lock(world_->signal->mutex);
+    world_->track(world_rank(from), send.operation);
+    world_->track(world_rank(to), recv.operation);
+  }
+  const Mover& source = mover(from);
+  Mover& target = mover(to);
+  const bool host = source.host_accessible() && target.host_accessible();
+  if (!world_->link.on()) {
+    if (send.bytes == 0 || (host && send.bytes <= copied_at_once && send.after.done() && recv.after.done())) {
+      if (send.bytes != 0) std::memcpy(recv.data, send.data, send.bytes);
+      return finish(send, recv, {});
+    }
+    if (target.copies && (host || source.device == target.device))
+      return finish(send, recv, target.copies->copy(recv.data, send.data, send.bytes, send.after, recv.after));
+  }
+  target.worker.add([this, from, to, send = std::move(send), recv = std::move(recv)] {
+    send.after.wait();
+    recv.after.wait();
+    if (mover(from).host_accessible()) {
+      mover(to).store(recv.data, send.data, send.bytes);
+    } else {
+      std::vector<std::byte> host_copy(send.bytes);
+      mover(from).fetch(host_copy.data(), send.data, send.bytes);
+      mover(to).store(recv.data, host_copy.data(), send.bytes);
+    }
+    mover(to).pass_link(world_->link, send.bytes);
+    finish(send, recv, {});
+  });
+}
+
+void Group::finish(const Post& send, const Post& recv, const ops::Event& event) {
+  const auto signal = world_->signal;  // once settled, the group may be gone
+  {
+    const std::lock_guard lock(signal->mutex);
+    send.operation->settle(event, send.bytes);
+    recv.operation->settle(event, send.bytes);
+  }
+  signal->changed.notify_all();
+}
+
+}  // namespace ppengine::comm::local

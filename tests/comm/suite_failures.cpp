@@ -1,0 +1,118 @@
+// Failures: sizes that differ, deadlines, aborts. Every error names peer, operation and tag; nothing hangs.
+#include <fmt/core.h>
+
+#include <thread>
+
+#include <ppengine/base/error.hpp>
+
+#include "suite.hpp"
+
+namespace ppengine::comm::suite {
+namespace {
+
+bool names(const std::exception& error, const std::string& text) { return std::string(error.what()).find(text) != std::string::npos; }
+
+void sizes_that_differ(Place& place) {
+  Memory memory(place, 2000);
+  Pending pending;
+  if (place.rank() == 0) pending = place.comm.send(memory.data(), 1000, 1, 11, place.after());
+  else if (place.rank() == 1) pending = place.comm.recv(memory.data(), 2000, 0, 11, place.after());
+  if (place.rank() > 1) return;
+  const CommError error = expect_comm_error([&] { pending.wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "1000") && names(error, "2000"), error.what());
+  SUITE_CHECK(error.tag() == 11 && error.peer() == place.comm.world_rank(1 - place.rank()), error.what());
+}
+
+void a_message_larger_than_the_capacity(Place& place) {
+  Memory memory(place, 2000);
+  Pending pending;
+  if (place.rank() == 0) pending = place.comm.send(memory.data(), 2000, 1, 12, place.after());
+  else if (place.rank() == 1) pending = place.comm.recv_up_to(memory.data(), 1999, 0, 12, place.after());
+  if (place.rank() > 1) return;
+  const CommError error = expect_comm_error([&] { pending.wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "1999") && names(error, "2000"), error.what());
+}
+
+void counts_of_a_collective_that_differ(Place& place) {
+  Memory memory(place, 4000);
+  const size_t count = place.rank() == 0 ? 1000 : 999;
+  const CommError error = expect_comm_error([&] { place.comm.allreduce(memory.data(), count, Type::f32, place.after()).wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "1000") && names(error, "999"), error.what());
+}
+
+void a_deadline(Place& place) {
+  Memory memory(place, 4000);
+  if (place.rank() == 0) {
+    const auto begin = Clock::now();
+    const Pending pending = place.comm.recv(memory.data(), 4000, 1, 77, place.after());
+    const CommError error = expect_comm_error([&] { pending.wait(std::chrono::milliseconds(200)); }, __LINE__);
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    SUITE_CHECK(waited > 0.15 && waited < 2, fmt::format("{} s", waited));
+    SUITE_CHECK(error.peer() == place.comm.world_rank(1) && error.tag() == 77 && error.operation() == "recv", error.what());
+    SUITE_CHECK(error.exit_code() == ExitCode::peer_lost, "exit code");
+  }
+  place.comm.barrier();
+}
+
+void a_deadline_of_a_collective_names_who_is_missing(Place& place) {
+  place.comm.set_timeout(std::chrono::milliseconds(300));
+  Memory memory(place, 4000);
+  if (place.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    return;
+  }
+  const CommError error = expect_comm_error([&] { place.comm.allreduce(memory.data(), 1000, Type::f32, place.after()).wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "rank 1"), error.what());
+  const CommError barrier = expect_comm_error([&] { place.comm.barrier(); }, __LINE__);
+  SUITE_CHECK(names(barrier, "rank 1"), barrier.what());
+}
+
+// The last rank fails while the others wait for messages, a collective and a barrier of each other.
+void an_abort_ends_every_wait(Place& place) {
+  Memory memory(place, 4000);
+  const int last = place.size() - 1;
+  const auto begin = Clock::now();
+  if (place.rank() == last) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    place.comm.abort("the disk is full");
+  }
+  const auto group = [&] {
+    if (place.rank() == 0) place.comm.recv(memory.data(), 4000, last, 1, place.after()).wait();
+    else if (place.rank() == 1) place.comm.allreduce(memory.data(), 1000, Type::f32, place.after()).wait();
+    else place.comm.barrier();
+  };
+  const CommError error = expect_comm_error(group, __LINE__);
+  SUITE_CHECK(names(error, "the disk is full") && names(error, fmt::format("rank {}", last)), error.what());
+  const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+  SUITE_CHECK(waited < 2, fmt::format("{} s", waited));
+  SUITE_CHECK(place.comm.failure() && place.comm.failure()->rank == last, "failure() tells who");
+}
+
+void an_abort_reaches_sub_groups(Place& place) {
+  const auto pair = place.comm.split(place.rank() / 2, place.rank());
+  Memory memory(place, 4000);
+  if (place.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    pair->abort("no more memory");
+  }
+  const CommError error = expect_comm_error(
+      [&] { pair->recv(memory.data(), 4000, (pair->rank() + 1) % pair->size(), 1, place.after()).wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "no more memory"), error.what());
+}
+
+}  // namespace
+
+std::span<const Case> failures() {
+  static const std::vector<Case> cases{
+      {"a_deadline", 2, true, a_deadline},
+      {"sizes_that_differ", 2, true, sizes_that_differ},
+      {"a_message_larger_than_the_capacity", 2, true, a_message_larger_than_the_capacity},
+      {"counts_of_a_collective_that_differ", 2, true, counts_of_a_collective_that_differ},
+      {"a_deadline_of_a_collective_names_who_is_missing", 2, true, a_deadline_of_a_collective_names_who_is_missing},
+      {"an_abort_ends_every_wait", 2, true, an_abort_ends_every_wait},
+      {"an_abort_reaches_sub_groups", 2, true, an_abort_reaches_sub_groups},
+  };
+  return cases;
+}
+
+}  // namespace ppengine::comm::suite
