@@ -16,7 +16,7 @@ struct StageCosts {
 };
 
 struct Costs {
-  std::vector<StageCosts> stages = {StageCosts{}};  // one for all stages, or one each
+  std::vector<StageCosts> stages = std::vector<StageCosts>(1);  // one for all stages, or one each
   double communication = 0;                         // a fixed time per message between ranks
   double latency = 0;                               // plus this,
   double bandwidth = 0;                             // plus message_bytes / bandwidth where a bandwidth is given

@@ -1,0 +1,25 @@
+// Charts of timelines: for the terminal, as a picture, as a page. One look: F blue, B green, I amber, W violet; and
+// without colour a pattern and a letter each.
+#pragma once
+
+#include <ppengine/schedules/timeline.hpp>
+#include <string>
+#include <vector>
+
+namespace ppengine::schedules {
+
+struct TextChart {
+  bool color = false;  // ANSI colours
+  int width = 100;     // columns; longer timelines are cut into bands, very long ones are drawn without labels
+};
+std::string chart_text(const Timeline& timeline, const TextChart& options = {});
+
+// A self-contained SVG. Throws ConfigError above max_drawn_events.
+std::string chart_svg(const Timeline& timeline);
+
+// A self-contained page with one chart below the other (a simulated and a measured timeline, say), zoom and hover.
+std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading);
+
+constexpr std::size_t max_drawn_events = 200000;
+
+}  // namespace ppengine::schedules
