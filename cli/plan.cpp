@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <ppengine/base/error.hpp>
+#include <ppengine/schedules/auto.hpp>
 #include <ppengine/schedules/chart.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
@@ -93,8 +94,16 @@ void make(const PlanFlags& flags, Result& result) {
                       .costs = result.costs,
                       .memory_limit = flags.memory_limit};
   if (!flags.placement.empty()) request.stage_rank = read_placement(flags.placement);
-  result.plan = builtin_schedules().make(flags.schedule, request);
-  result.title = builtin_schedules().find(flags.schedule).name;
+  const Schedule& schedule = builtin_schedules().find(flags.schedule);
+  result.title = schedule.title;
+  if (schedule.name != "auto") {
+    result.plan = builtin_schedules().make(flags.schedule, request);
+    return;
+  }
+  AutoPlan found = make_auto_plan(request);
+  result.plan = std::move(found.plan);
+  result.limit = found.limit;
+  result.title = fmt::format("Auto ({})", found.origin);
 }
 
 Result compute(const PlanFlags& flags) {

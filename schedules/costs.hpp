@@ -17,9 +17,9 @@ struct StageCosts {
 
 struct Costs {
   std::vector<StageCosts> stages = std::vector<StageCosts>(1);  // one for all stages, or one each
-  double communication = 0;                         // a fixed time per message between ranks
-  double latency = 0;                               // plus this,
-  double bandwidth = 0;                             // plus message_bytes / bandwidth where a bandwidth is given
+  double communication = 0;                                     // a fixed time per message between ranks
+  double latency = 0;                                           // plus this,
+  double bandwidth = 0;  // plus message_bytes / bandwidth where a bandwidth is given
   double message_bytes = 0;
   double unshard = 0;
   double reduce_grad = 0;

@@ -92,7 +92,7 @@ Plan Registry::make(std::string_view name, const PlanRequest& request) const {
   const std::vector<int> wanted = r.stage_rank;
   if (!wanted.empty()) check_placement(r);
   std::vector<int> renumber;
-  if (wanted.empty() || !schedule.any_placement) {
+  if (schedule.placement && (wanted.empty() || !schedule.any_placement)) {
     r.stage_rank = schedule.placement(r.ranks, r.stages);
     if (!wanted.empty() && wanted != r.stage_rank) {
       renumber = renumbering(r.stage_rank, wanted, r.ranks);
@@ -120,38 +120,65 @@ const Registry& builtin_schedules() {
     Registry r;
     r.add({.name = "gpipe",
            .summary = "all forwards, then all backwards",
+           .title = "GPipe",
            .stages_per_rank = 1,
            .any_placement = true,
            .make = generators::gpipe});
     r.add({.name = "1f1b",
            .summary = "one forward, one backward",
+           .title = "1F1B",
            .stages_per_rank = 1,
            .make = generators::one_forward_one_backward});
     r.add({.name = "interleaved1f1b",
            .summary = "1F1B with several stages per rank",
-           .default_per_rank = 1,
+           .title = "Interleaved 1F1B",
            .make = generators::interleaved_1f1b});
     r.add({.name = "loopedbfs",
            .summary = "breadth first over several stages per rank",
+           .title = "Looped BFS",
            .any_placement = true,
            .make = generators::looped_bfs});
     r.add({.name = "interleavedzerobubble",
            .summary = "split backward; ZB1P with one stage per rank",
+           .title = "Interleaved zero bubble",
            .make = generators::interleaved_zero_bubble});
     r.add({.name = "zbvzerobubble",
            .summary = "zero bubble on a V",
+           .title = "ZB-V zero bubble",
            .stages_per_rank = 2,
            .default_per_rank = 2,
            .placement = v_placement,
            .make = generators::zbv_zero_bubble});
     r.add({.name = "dualpipev",
            .summary = "overlapped forward and backward on a V",
+           .title = "DualPipeV",
            .stages_per_rank = 2,
            .default_per_rank = 2,
            .placement = v_placement,
            .make = generators::dual_pipe_v});
+    r.add({.name = "vhalf",
+           .summary = "half of 1F1B's activation memory, on a V",
+           .title = "V-Half",
+           .stages_per_rank = 2,
+           .default_per_rank = 2,
+           .placement = v_placement,
+           .make = generators::v_half});
+    r.add({.name = "vmin",
+           .summary = "a third of 1F1B's activation memory, on a V",
+           .title = "V-Min",
+           .stages_per_rank = 2,
+           .default_per_rank = 2,
+           .placement = v_placement,
+           .make = generators::v_min});
+    r.add({.name = "auto",
+           .summary = "the shortest order found for given costs and memory",
+           .title = "Auto",
+           .any_placement = true,
+           .placement = {},
+           .make = generators::automatic});
     r.add({.name = "forward",
            .summary = "inference",
+           .title = "Forward only",
            .inference = true,
            .any_placement = true,
            .make = generators::forward_only});

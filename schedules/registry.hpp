@@ -29,12 +29,14 @@ struct PlanRequest {
 struct Schedule {
   std::string name;
   std::string summary;
+  std::string title = {};      // for charts; empty: the name
   int stages_per_rank = 0;     // 0: any number
   int default_per_rank = 1;    // stages a rank gets when nobody says
   bool inference = false;      // forward only
   bool any_placement = false;  // `make` heeds PlanRequest::stage_rank; others can only have their ranks renumbered
+  // Empty: `make` chooses where the request does not say.
   std::function<std::vector<int>(int ranks, int stages)> placement = loop_placement;
-  std::function<Plan(const PlanRequest&)> make = {};  // called with checked numbers, stages and stage_rank filled in
+  std::function<Plan(const PlanRequest&)> make = {};  // called with checked numbers
 };
 
 class Registry {

@@ -71,7 +71,8 @@ std::vector<MemoryPoint> memory_curve(const Plan& plan, const Simulation& simula
     point.time = time;
     point.microbatches += sign;
     point.bytes += sign * costs.of(a.stage).activation_bytes;
-    if (curve.back().time == time && curve.size() > 1 && sign < 0)
+    // What ends and what starts at the same moment are one step.
+    if (curve.back().time == time && curve.size() > 1)
       curve.back() = point;
     else
       curve.push_back(point);
