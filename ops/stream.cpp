@@ -51,6 +51,15 @@ void Stream::Impl::submitted(sycl::event event) {
   if (chained) pending.push_back(std::move(event));
 }
 
+void* Stream::Impl::scratch(size_t bytes) {
+  if (bytes > scratch_memory.bytes()) {
+    queue.wait_and_throw();
+    scratch_memory = Buffer();
+    scratch_memory = Buffer(device, bytes);
+  }
+  return scratch_memory.data();
+}
+
 Stream::Stream(std::shared_ptr<Device> device) : impl_(std::make_unique<Impl>(std::move(device))) {}
 Stream::Stream(Stream&&) noexcept = default;
 

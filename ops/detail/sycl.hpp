@@ -9,6 +9,7 @@
 
 #include <ppengine/ops/device.hpp>
 #include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/ops/memory.hpp>
 #include <ppengine/ops/stream.hpp>
 
 namespace ppengine::ops {
@@ -52,6 +53,11 @@ struct Stream::Impl {
     }));
   }
 
+  // Memory for the time of one submission: the stream's work is in order, so all of it can share one. Grows at most a few times, while
+  // ops run for the first time.
+  void* scratch(size_t bytes);
+
+  Buffer scratch_memory;
   std::vector<sycl::event> pending;
   std::vector<sycl::event> ring;  // the last max_outstanding submissions
   size_t next = 0;

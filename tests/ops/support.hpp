@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <ppengine/ops/memory.hpp>
+#include <ppengine/ops/kernel_library.hpp>
 #include <ppengine/ops/stream.hpp>
 #include <ppengine/ops/type.hpp>
 #include <string>

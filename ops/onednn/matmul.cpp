@@ -1,0 +1,36 @@
+// Batched matrix product by oneDNN.
+#include <ppengine/ops/matmul_implementations.hpp>
+#include <ppengine/ops/onednn/primitive.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+onednn::Desc describe(const Tensor& tensor) {
+  const auto list = [](const Shape& shape) { return onednn::Dims(shape.dims().begin(), shape.dims().end()); };
+  return {list(tensor.shape), onednn::data_type(tensor.type), list(tensor.strides)};
+}
+
+onednn::Product product_of(const MatmulSpec& spec) {
+  return {describe(spec.a), describe(spec.b), describe(spec.c), {}, {}, spec.alpha, spec.accumulate};
+}
+
+class OnednnMatmul : public Matmul {
+ public:
+  OnednnMatmul(Device& device, const MatmulSpec& spec) : product_(make_product(device, product_of(spec))) {}
+  void run(Stream& stream, const void* a, const void* b, void* c) override { product_.run(stream, {a, b, c}); }
+
+ private:
+  onednn::Primitive product_;
+};
+
+}  // namespace
+
+Refusal onednn_matmul_refusal(const Device& device, const MatmulSpec& spec) {
+  if (auto refusal = onednn::device_refusal(device)) return refusal;
+  if (spec.a.count() == 0 || spec.b.count() == 0) return "there is nothing to multiply";
+  return product_refusal(device, product_of(spec));
+}
+
+std::unique_ptr<Matmul> make_onednn_matmul(Device& device, const MatmulSpec& spec) { return std::make_unique<OnednnMatmul>(device, spec); }
+
+}  // namespace ppengine::ops

@@ -1,0 +1,35 @@
+// oneDNN's sgemm on CPUs. Its matmul primitive reads and writes plain matrices in place, which costs up to half of the rate when a row is
+// long (bench/linear_layouts.md); sgemm packs both operands as it goes, and has the same rate for every layout.
+#pragma once
+
+#include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops::onednn {
+
+inline bool has_sgemm(const Device& device, Type type) { return device.onednn() && device.info().is_cpu && type == Type::f32; }
+
+// c[m,n] = op(a) · op(b) (+ c), row-major, f32.
+struct Sgemm {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+  const void* a;
+  int64_t row_a;  // elements between rows as they lie in memory
+  const void* b;
+  int64_t row_b;
+  void* c;
+  int64_t row_c;
+  bool accumulate;
+};
+
+inline void sgemm(Stream& stream, const Sgemm& g) {
+  stream.impl().submit([&](sycl::handler& handler) {
+    handler.host_task([g] {
+      const auto status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, 1.0f, static_cast<const float*>(g.a),
+                                     g.row_a, static_cast<const float*>(g.b), g.row_b, g.accumulate ? 1.0f : 0.0f, static_cast<float*>(g.c), g.row_c);
+      if (status != dnnl_success) throw std::runtime_error("dnnl_sgemm failed");
+    });
+  });
+}
+
+}  // namespace ppengine::ops::onednn

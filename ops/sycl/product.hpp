@@ -1,0 +1,31 @@
+// Matrix products on our own kernel (kernels/matmul.cpp).
+#pragma once
+
+#include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/kernels/matmul_shape.hpp>
+#include <ppengine/ops/sycl/constant.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops::own {
+
+// c = alpha · a·b + bias + add (+ c): sizes and strides fixed, pointers per call.
+class Product {
+ public:
+  Product() = default;
+  // in: of a, b and bias; out: of c and add.
+  Product(Device& device, Type in, Type out, const MatmulShape& shape, int64_t batch = 1);
+  // bias and add may be null.
+  void run(Stream& stream, const void* a, const void* b, void* c, const void* bias, const void* add, bool accumulate) const;
+
+ private:
+  const Kernel* tiled_ = nullptr;
+  const Kernel* few_rows_ = nullptr;
+  MatmulShape shape_{};
+  Constant<MatmulShape> on_device_;
+  int64_t batch_ = 0;
+};
+
+// Sizes and strides of a plain product, without a batch.
+MatmulShape plain_shape(int64_t m, int64_t n, int64_t k, int64_t a_m, int64_t a_k, int64_t b_k, int64_t b_n);
+
+}  // namespace ppengine::ops::own
