@@ -1,0 +1,107 @@
+// Both ends of a language model: token embedding and cross entropy.
+#include "rows.hpp"
+
+// The largest logit of a row and Σ exp(logit - largest), in one pass: work-items keep their own maximum and rescale their sum when it
+// grows, once per eight elements.
+struct LogSum {
+  float top, total;
+};
+
+template <class T>
+inline LogSum log_sum(const T* x, long classes) {
+  const float top = row_max(classes, [=](long i) { return load(x, i); });
+  const float total = row_sum(classes, [=](long i) { return sycl::exp(load(x, i) - top); });
+  return {top, total};
+}
+
+template <class T>
+inline void cross_entropy(const T* logits, const int* targets, float weight, float* losses, T* diff, long rows,
+                          long classes, long chunk) {
+  const bool leader = item_1d().get_local_id(0) == 0;
+  for_rows(rows, chunk, [=](long row) {
+    const T* x = logits + row * classes;
+    const int target = targets[row];
+    if (target < 0 || target >= classes) {
+      if (leader) losses[row] = 0.0f;
+      if (diff) for_range(0, classes, [=](long i) { store(diff, row * classes + i, 0.0f); });
+      return;
+    }
+    const LogSum sum = log_sum(x, classes);
+    const float hit = load(x, target);
+    if (leader) losses[row] = sycl::log(sum.total) - (hit - sum.top);
+    if (!diff) return;
+    sycl::group_barrier(item_1d().get_group());  // diff may be logits: the target's logit is read before it is written
+    const float factor = weight / sum.total;
+    for_range(0, classes, [=](long i) { store(diff, row * classes + i, factor * sycl::exp(load(x, i) - sum.top)); });
+    sycl::group_barrier(item_1d().get_group());
+    if (leader) {
+      const float p = sycl::exp(hit - sum.top) / sum.total;
+      store(diff, row * classes + target, weight * (p - 1.0f));
+    }
+  });
+}
+
+#define STAMP(SUFFIX, T)                                                                                               \
+  KERNEL_1D cross_entropy_##SUFFIX(const T* logits, const int* targets, float weight, float* losses, T* diff,           \
+                                   long rows, long classes, long chunk) {                                              \
+    cross_entropy(logits, targets, weight, losses, diff, rows, classes, chunk);                                         \
+  }                                                                                                                    \
+  KERNEL_1D embedding_##SUFFIX(const int* ids, const T* tokens, const T* positions, const int* first, T* dst,           \
+                               long rows, long length, long width, long vocabulary, long table_rows, long first_token, \
+                               long chunk) {                                                                           \
+    for_rows(rows, chunk, [=](long row) {                                                                               \
+      const long id = ids[row] - first_token;                                                                          \
+      const long position = row % length + (first ? first[row / length] : 0);                                          \
+      const T* token = id >= 0 && id < vocabulary ? tokens + id * width : nullptr;                                      \
+      const T* place = positions && position >= 0 && position < table_rows ? positions + position * width : nullptr;    \
+      T* out = dst + row * width;                                                                                      \
+      if (token && place)                                                                                              \
+        for_range(0, width, [=](long i) { store(out, i, load(token, i) + load(place, i)); });                           \
+      else if (token || place)                                                                                         \
+        for_range(0, width, [=](long i) { out[i] = (token ? token : place)[i]; });                                      \
+      else                                                                                                             \
+        for_range(0, width, [=](long i) { store(out, i, 0.0f); });                                                      \
+    });                                                                                                                \
+  }                                                                                                                    \
+  KERNEL_1D embedding_backward_tokens_##SUFFIX(const int* ids, const int* next, const T* diff_dst, float* diff_tokens,  \
+                                               long rows, long width, long first_token, long chunk) {                  \
+    for_rows(rows, chunk, [=](long row) {                                                                               \
+      if (next[row] < 0) return;                                                                                        \
+      float* sums = diff_tokens + (ids[row] - first_token) * width;                                                     \
+      for_range(0, width, [=](long i) {                                                                                 \
+        float sum = sums[i];                                                                                            \
+        for (long at = row; at < rows; at = next[at] & 0x7fffffff) sum += load(diff_dst, at * width + i);                \
+        sums[i] = sum;                                                                                                  \
+      });                                                                                                              \
+    });                                                                                                                \
+  }                                                                                                                    \
+  KERNEL_1D embedding_backward_positions_##SUFFIX(const T* diff_dst, float* diff_positions, long batch, long length,    \
+                                                  long width, int accumulate, long chunk) {                            \
+    for_rows(length, chunk, [=](long t) {                                                                               \
+      float* sums = diff_positions + t * width;                                                                        \
+      for_range(0, width, [=](long i) {                                                                                 \
+        float sum = accumulate ? sums[i] : 0.0f;                                                                        \
+        for (long b = 0; b < batch; ++b) sum += load(diff_dst, (b * length + t) * width + i);                            \
+        sums[i] = sum;                                                                                                  \
+      });                                                                                                              \
+    });                                                                                                                \
+  }
+FOR_EACH_TYPE(STAMP)
+#undef STAMP
+
+// Threads the rows of equal ids in ascending order, so that each table row is summed by one work-group in a fixed order: next[row] is
+// the next row with the same id, or `rows` at the end; with the sign bit set on all but the first. Ids outside of the table: not first.
+KERNEL_1D embedding_chain(const int* ids, int* next, long rows, long first_token, long vocabulary) {
+  const long row = item_1d().get_global_linear_id();
+  const long mine = sycl::min(row, rows - 1);
+  const int id = ids[mine];
+  int after = static_cast<int>(rows);
+  bool first = id >= first_token && id < first_token + vocabulary;
+  // Downwards, so that the nearest one after this row is what stays.
+  for (long other = rows - 1; other >= 0; --other) {
+    const bool same = ids[other] == id;
+    after = same && other > mine ? static_cast<int>(other) : after;
+    first = first && !(same && other < mine);
+  }
+  if (row < rows) next[row] = first ? after : static_cast<int>(static_cast<unsigned>(after) | 0x80000000u);
+}

@@ -1,0 +1,94 @@
+// Layer norm, RMS norm and softmax: one work-group per row, the row staying in cache between its passes.
+#include "columns.hpp"
+#include "rows.hpp"
+
+// mean is null for RMS norm. The variance is summed around the mean: no cancellation.
+template <class T>
+inline void norm_forward(const T* src, const T* gamma, const T* beta, T* dst, float* mean, float* rstd, long rows,
+                         long width, float epsilon, bool centered, long chunk) {
+  for_rows(rows, chunk, [=](long row) {
+    const T* x = src + row * width;
+    T* y = dst + row * width;
+    const float m = centered ? row_sum(width, [=](long i) { return load(x, i); }) / width : 0.0f;
+    const float variance = row_sum(width, [=](long i) {
+      const float d = load(x, i) - m;
+      return d * d;
+    }) / width;
+    const float r = 1.0f / sycl::sqrt(variance + epsilon);
+    if (beta)
+      for_range(0, width, [=](long i) { store(y, i, (load(x, i) - m) * r * load(gamma, i) + load(beta, i)); });
+    else
+      for_range(0, width, [=](long i) { store(y, i, (load(x, i) - m) * r * load(gamma, i)); });
+    if (item_1d().get_local_id(0) == 0) {
+      if (centered && mean) mean[row] = m;
+      if (rstd) rstd[row] = r;
+    }
+  });
+}
+
+// With x̂ = (x - mean) · rstd and g = diff · gamma: diff_src = rstd (g - mean(g) - x̂ mean(g x̂)); RMS norm lacks mean(g).
+template <class T>
+inline void norm_backward_input(const T* src, const T* diff_dst, const T* gamma, const float* mean, const float* rstd,
+                                const T* add, T* diff_src, long rows, long width, bool centered, long chunk) {
+  for_rows(rows, chunk, [=](long row) {
+    const T* x = src + row * width;
+    const T* d = diff_dst + row * width;
+    const float m = centered ? mean[row] : 0.0f, r = rstd[row];
+    const float along = row_sum(width, [=](long i) {
+      return load(d, i) * load(gamma, i) * ((load(x, i) - m) * r);
+    }) / width;
+    const float level = centered ? row_sum(width, [=](long i) { return load(d, i) * load(gamma, i); }) / width : 0.0f;
+    const auto gradient = [=](long i) {
+      return r * (load(d, i) * load(gamma, i) - level - (load(x, i) - m) * r * along);
+    };
+    T* out = diff_src + row * width;
+    if (add)
+      for_range(0, width, [=](long i) { store(out, i, gradient(i) + load(add, row * width + i)); });
+    else
+      for_range(0, width, [=](long i) { store(out, i, gradient(i)); });
+  });
+}
+
+#define STAMP(SUFFIX, T)                                                                                               \
+  KERNEL_1D norm_forward_##SUFFIX(const T* src, const T* gamma, const T* beta, T* dst, float* mean, float* rstd,        \
+                                  long rows, long width, float epsilon, int centered, long chunk) {                    \
+    norm_forward(src, gamma, beta, dst, mean, rstd, rows, width, epsilon, centered != 0, chunk);                        \
+  }                                                                                                                    \
+  KERNEL_1D norm_backward_input_##SUFFIX(const T* src, const T* diff_dst, const T* gamma, const float* mean,            \
+                                         const float* rstd, const T* add, T* diff_src, long rows, long width,          \
+                                         int centered, long chunk) {                                                   \
+    norm_backward_input(src, diff_dst, gamma, mean, rstd, add, diff_src, rows, width, centered != 0, chunk);            \
+  }                                                                                                                    \
+  KERNEL_2D layer_norm_backward_weight_##SUFFIX(const T* src, const T* diff_dst, const float* mean, const float* rstd,  \
+                                                float* diff_gamma, float* diff_beta, long rows, long width,            \
+                                                int accumulate) {                                                      \
+    sum_columns<2>(rows, width, diff_gamma, diff_beta, accumulate != 0, [=](long row, long i) {                         \
+      const float d = load(diff_dst, row * width + i);                                                                 \
+      return Pair{d * ((load(src, row * width + i) - mean[row]) * rstd[row]), d};                                       \
+    });                                                                                                                \
+  }                                                                                                                    \
+  KERNEL_2D rms_norm_backward_weight_##SUFFIX(const T* src, const T* diff_dst, const float* rstd, float* diff_gamma,    \
+                                              long rows, long width, int accumulate) {                                 \
+    sum_columns<1>(rows, width, diff_gamma, nullptr, accumulate != 0, [=](long row, long i) {                           \
+      return Pair{load(diff_dst, row * width + i) * (load(src, row * width + i) * rstd[row]), 0.0f};                    \
+    });                                                                                                                \
+  }                                                                                                                    \
+  KERNEL_1D softmax_##SUFFIX(const T* src, T* dst, long rows, long width, long chunk) {                                 \
+    for_rows(rows, chunk, [=](long row) {                                                                               \
+      const T* x = src + row * width;                                                                                  \
+      const float top = row_max(width, [=](long i) { return load(x, i); });                                             \
+      const float total = row_sum(width, [=](long i) { return sycl::exp(load(x, i) - top); });                          \
+      for_range(0, width, [=](long i) { store(dst, row * width + i, sycl::exp(load(x, i) - top) / total); });           \
+    });                                                                                                                \
+  }                                                                                                                    \
+  KERNEL_1D softmax_backward_##SUFFIX(const T* dst, const T* diff_dst, T* diff_src, long rows, long width,              \
+                                      long chunk) {                                                                    \
+    for_rows(rows, chunk, [=](long row) {                                                                               \
+      const T* y = dst + row * width;                                                                                  \
+      const T* d = diff_dst + row * width;                                                                             \
+      const float along = row_sum(width, [=](long i) { return load(y, i) * load(d, i); });                              \
+      for_range(0, width, [=](long i) { store(diff_src, row * width + i, load(y, i) * (load(d, i) - along)); });        \
+    });                                                                                                                \
+  }
+FOR_EACH_TYPE(STAMP)
+#undef STAMP
