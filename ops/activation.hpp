@@ -22,6 +22,7 @@ class Activation {
  public:
   static std::unique_ptr<Activation> make(Device& device, const ActivationSpec& spec);
   static std::vector<Considered> consider(const Device& device, const ActivationSpec& spec);
+  static std::span<const Implementation<Activation, ActivationSpec>> implementations();  // all, in the order of trying
   virtual ~Activation() = default;
   virtual void forward(Stream& stream, const void* src, void* dst) = 0;  // src may be dst when no backward follows
   virtual void backward_input(Stream& stream, const void* src, const void* diff_dst, void* diff_src) = 0;  // diff_src may be diff_dst

@@ -30,7 +30,7 @@ std::vector<DeviceInfo> list_devices();
 
 class KernelLibrary;
 
-class Device {
+class Device : public std::enable_shared_from_this<Device> {
  public:
   // selector: "" (SYCL's default), "cpu", "gpu", "cpu:1", "level_zero:0", "cuda:1", ...; DeviceError lists what there is.
   static std::shared_ptr<Device> open(const std::string& selector = "");

@@ -23,6 +23,7 @@ class Embedding {
   virtual ~Embedding() = default;
   // dst[batch*length, width] = tokens[ids] + positions[first[b] + t] (first null: 0). Ids outside of the table give a row of zeros.
   virtual void forward(Stream& stream, const int32_t* ids, const void* token_table, const void* position_table, const int32_t* first, void* dst) = 0;
+  // diff_positions counts every token, also those outside of the table: with a split vocabulary every rank gets the whole of it.
   // Deterministic: the same bits whenever run again. Without accumulate the tables' gradients are zeroed first.
   virtual void backward_weight(Stream& stream, const int32_t* ids, const void* diff_dst, float* diff_tokens, float* diff_positions, bool accumulate) = 0;
 };

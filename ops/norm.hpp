@@ -25,6 +25,7 @@ class Norm {
  public:
   static std::unique_ptr<Norm> make(Device& device, const NormSpec& spec);
   static std::vector<Considered> consider(const Device& device, const NormSpec& spec);
+  static std::span<const Implementation<Norm, NormSpec>> implementations();  // all, in the order of trying
   virtual ~Norm() = default;
 
   // mean[rows] (layer only; may be null for rms) and rstd[rows] are kept for the backward; both f32.

@@ -19,6 +19,7 @@ class Softmax {
  public:
   static std::unique_ptr<Softmax> make(Device& device, const SoftmaxSpec& spec);
   static std::vector<Considered> consider(const Device& device, const SoftmaxSpec& spec);
+  static std::span<const Implementation<Softmax, SoftmaxSpec>> implementations();  // all, in the order of trying
   virtual ~Softmax() = default;
   virtual void forward(Stream& stream, const void* src, void* dst) = 0;
   // dst is forward's result; diff_src may be diff_dst.

@@ -1,6 +1,8 @@
 // SYCL and oneDNN behind the public headers; the precompiled header of this folder. Nobody above ops includes it.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <dnnl.hpp>
 #include <dnnl_sycl.hpp>
 #include <optional>
@@ -14,6 +16,8 @@
 
 namespace ppengine::ops {
 
+constexpr size_t plain_kernel_slots = 64;
+
 struct Device::Impl {
   sycl::device device;
   sycl::context context;
@@ -21,6 +25,7 @@ struct Device::Impl {
   std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
   MemoryCounter memory;
   std::unique_ptr<KernelLibrary> kernels;
+  std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/detail/kernel_table.hpp
 };
 
 struct Event::Impl {

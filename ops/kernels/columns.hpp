@@ -7,6 +7,8 @@ struct Pair {
   float a, b;
 };
 
+syclexp::work_group_static<float[2][32][33]> column_sums;
+
 // first[i] (+)= Σ term(row, i).a and, with two of them, second[i] (+)= Σ term(row, i).b (null: not wanted). Launched with a local
 // size of (rows side by side, columns side by side), at most 32 x 32, and enough groups in x for all columns.
 template <int sums, class Term>
@@ -31,13 +33,14 @@ inline void sum_columns(long rows, long width, float* first, float* second, bool
   }
   Pair total{even.a + odd.a, even.b + odd.b};
   if (size_y > 1) {
-    Pair(&shared)[32][33] = *syclext::group_local_memory_for_overwrite<Pair[32][33]>(item.get_group());
-    shared[y][x] = total;
+    float(&shared)[2][32][33] = column_sums;
+    shared[0][y][x] = total.a;
+    if constexpr (sums == 2) shared[1][y][x] = total.b;
     sycl::group_barrier(item.get_group());
     if (y > 0) return;
     for (long other = 1; other < size_y; ++other) {
-      total.a += shared[other][x].a;
-      if constexpr (sums == 2) total.b += shared[other][x].b;
+      total.a += shared[0][other][x];
+      if constexpr (sums == 2) total.b += shared[1][other][x];
     }
   }
   if (i >= width) return;

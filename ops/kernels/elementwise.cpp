@@ -68,9 +68,11 @@ COPY(copy_strided_4, unsigned)
 
 // dst[columns,rows] = srcᵀ, tile by tile through local memory: reads run along rows of src, writes along rows of dst.
 // The local size is (16, 16); one column more than needed keeps the banks of local memory apart.
+syclexp::work_group_static<float[16][17]> transpose_tile;
+
 KERNEL_2D transpose_f32(const float* src, float* dst, long rows, long columns) {
   const auto item = item_2d();
-  float(&tile)[16][17] = *syclext::group_local_memory_for_overwrite<float[16][17]>(item.get_group());
+  float(&tile)[16][17] = transpose_tile;
   const long y = item.get_local_id(0), x = item.get_local_id(1);
   const long row = item.get_group(0) * 16, column = item.get_group(1) * 16;
   if (row + y < rows && column + x < columns) tile[y][x] = src[(row + y) * columns + column + x];

@@ -57,8 +57,8 @@ inline void cross_entropy(const T* logits, const int* targets, float weight, flo
       T* out = dst + row * width;                                                                                      \
       if (token && place)                                                                                              \
         for_range(0, width, [=](long i) { store(out, i, load(token, i) + load(place, i)); });                           \
-      else if (token || place)                                                                                         \
-        for_range(0, width, [=](long i) { out[i] = (token ? token : place)[i]; });                                      \
+      else if (token)                                                                                                  \
+        for_range(0, width, [=](long i) { out[i] = token[i]; });                                                        \
       else                                                                                                             \
         for_range(0, width, [=](long i) { store(out, i, 0.0f); });                                                      \
     });                                                                                                                \

@@ -71,16 +71,19 @@ struct Exact {
   }
 };
 
+syclexp::work_group_static<float[2][256]> item_sums;
+
 // Every work-item's sum, added up by work-item 0 in order of the items. At most 256 work-items.
 inline Exact group_total(Exact mine) {
   const auto item = item_1d();
-  Exact(&all)[256] = *syclext::group_local_memory_for_overwrite<Exact[256]>(item.get_group());
+  float(&all)[2][256] = item_sums;
   const int lane = static_cast<int>(item.get_local_id(0)), size = static_cast<int>(item.get_local_range(0));
-  all[lane] = mine;
+  all[0][lane] = mine.high;
+  all[1][lane] = mine.low;
   sycl::group_barrier(item.get_group());
   Exact total;
   if (lane == 0)
-    for (int i = 0; i < size; ++i) total.add(all[i]);
+    for (int i = 0; i < size; ++i) total.add(Exact{all[0][i], all[1][i]});
   return total;
 }
 

@@ -1,0 +1,63 @@
+// How a launch of our kernels is cut into work-groups, on CPUs and GPUs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/type.hpp>
+
+namespace ppengine::ops {
+
+// A CPU carries out a work-group on one core, its work-items as lanes of vector registers: small groups with long loops, so that memory
+// is read front to back. A GPU wants many work-items side by side.
+struct Split {
+  size_t groups, size;
+  int64_t chunk;  // elements, rows or units for each group
+};
+
+constexpr size_t cpu_lanes = 16;            // one AVX-512 register of f32; two of AVX2
+constexpr size_t cpu_groups_per_core = 4;   // to even out cores that are busy elsewhere
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline int64_t cpu_chunk(const Device& device, int64_t count, int64_t smallest) {
+  const auto groups = static_cast<int64_t>(static_cast<size_t>(device.info().compute_units) * cpu_groups_per_core);
+  return divide_up(std::max(divide_up(count, groups), smallest), smallest) * smallest;
+}
+
+inline Split split_elements(const Device& device, int64_t count) {
+  const bool cpu = device.info().is_cpu;
+  const size_t size = cpu ? cpu_lanes : 256;
+  const int64_t chunk = cpu ? cpu_chunk(device, count, 1024) : static_cast<int64_t>(size) * 4;
+  return {static_cast<size_t>(divide_up(count, chunk)), size, chunk};
+}
+
+// One work-group per row at a time; `width` elements of it shared by the group's work-items.
+inline Split split_rows(const Device& device, int64_t rows, int64_t width) {
+  if (device.info().is_cpu) {
+    const int64_t chunk = cpu_chunk(device, rows, std::max<int64_t>(1, 1024 / std::max<int64_t>(width, 1)));
+    return {static_cast<size_t>(divide_up(rows, chunk)), cpu_lanes, chunk};
+  }
+  size_t size = 32;
+  const size_t largest = width > 8192 ? 1024 : 256;
+  while (size < largest && static_cast<int64_t>(size) < width) size *= 2;
+  return {static_cast<size_t>(rows), std::min(size, static_cast<size_t>(device.info().max_work_group)), 1};
+}
+
+// A column sum: `groups` in x, each of size_y rows by size_x columns.
+struct ColumnSplit {
+  size_t groups, size_y, size_x;
+};
+
+inline ColumnSplit split_columns(const Device& device, int64_t rows, int64_t width) {
+  if (device.info().is_cpu) return {static_cast<size_t>(divide_up(width, cpu_lanes)), 1, cpu_lanes};
+  size_t size_y = 32;
+  while (size_y > 1 && static_cast<int64_t>(size_y) > rows) size_y /= 2;
+  return {static_cast<size_t>(divide_up(width, 32)), size_y, 32};
+}
+
+// Looks up "name_f32" or "name_bf16".
+const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type);
+
+}  // namespace ppengine::ops

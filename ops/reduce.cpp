@@ -1,0 +1,43 @@
+// Reductions: column sums in one launch, whole sums in two.
+#include <ppengine/ops/detail/kernel_table.hpp>
+#include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+constexpr int64_t most_groups = 1024;
+
+void reduce(Stream& stream, PlainKernel first_stage, const float* src, float* result, int64_t count, void* workspace) {
+  Device& device = stream.device();
+  if (count <= 0) return stream.zero(result, sizeof(float));
+  const bool cpu = device.info().is_cpu;
+  const size_t size = cpu ? cpu_lanes : 256;
+  const int64_t unit = cpu ? 4096 : 4096;
+  const int64_t most = cpu ? device.info().compute_units * static_cast<int64_t>(cpu_groups_per_core) : most_groups;
+  const int64_t chunk = divide_up(divide_up(count, most), unit) * unit;
+  const int64_t groups = divide_up(count, chunk);
+  plain_kernel(device, first_stage).launch(stream, static_cast<size_t>(groups), size, src, static_cast<float*>(workspace), count, chunk);
+  plain_kernel(device, PlainKernel::sum_final).launch(stream, 1, size, static_cast<const float*>(workspace), result, groups);
+}
+
+}  // namespace
+
+size_t reduce_workspace() { return most_groups * 2 * sizeof(float); }
+
+void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace) {
+  reduce(stream, PlainKernel::sum_partial, src, result, count, workspace);
+}
+
+void sum_squares(Stream& stream, const float* src, float* result, int64_t count, void* workspace) {
+  reduce(stream, PlainKernel::sum_squares_partial, src, result, count, workspace);
+}
+
+void sum_rows(Stream& stream, Type type, const void* src, float* sums, int64_t rows, int64_t columns, bool accumulate) {
+  if (columns <= 0 || (rows <= 0 && accumulate)) return;
+  const ColumnSplit split = split_columns(stream.device(), rows, columns);
+  plain_kernel(stream.device(), PlainKernel::sum_rows_f32, type, "sum_rows")
+      .launch_2d(stream, 1, split.groups, split.size_y, split.size_x, src, sums, rows, columns, accumulate ? 1 : 0);
+}
+
+}  // namespace ppengine::ops

@@ -1,0 +1,43 @@
+// Cross entropy fused with softmax: our kernel serves every device (oneDNN has none).
+#include <ppengine/ops/cross_entropy.hpp>
+
+#include <fmt/core.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/detail/launch.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+class SyclCrossEntropy final : public CrossEntropy {
+ public:
+  SyclCrossEntropy(Device& device, const CrossEntropySpec& spec)
+      : spec_(spec), kernel_(typed_kernel(device, "loss", "cross_entropy", spec.type)), rows_(split_rows(device, spec.rows, spec.classes)) {}
+
+  void forward(Stream& stream, const void* logits, const int32_t* targets, float* losses) override {
+    launch(stream, logits, targets, 0.0f, losses, nullptr);
+  }
+
+  void forward_backward(Stream& stream, const void* logits, const int32_t* targets, float weight, float* losses, void* diff) override {
+    launch(stream, logits, targets, weight, losses, diff);
+  }
+
+ private:
+  void launch(Stream& stream, const void* logits, const int32_t* targets, float weight, float* losses, void* diff) {
+    kernel_.launch(stream, rows_.groups, rows_.size, logits, targets, weight, losses, diff, spec_.rows, spec_.classes, rows_.chunk);
+  }
+
+  CrossEntropySpec spec_;
+  const Kernel& kernel_;
+  Split rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<CrossEntropy> CrossEntropy::make(Device& device, const CrossEntropySpec& spec) {
+  if (spec.rows < 0 || spec.classes <= 0) throw ConfigError(fmt::format("cross entropy: a shape of [{},{}] is not possible", spec.rows, spec.classes));
+  if (spec.type == Type::i32) throw ConfigError("cross entropy: only f32 and bf16");
+  return std::make_unique<SyclCrossEntropy>(device, spec);
+}
+
+}  // namespace ppengine::ops
