@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/models/tokenizer/byte_level.hpp>

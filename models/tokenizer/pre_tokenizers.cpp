@@ -86,7 +86,10 @@ void read_byte_level(const JsonPlace& place, std::vector<PreTokenizer>& steps) {
   if (place.boolean_or("add_prefix_space", true))
     steps.push_back([](Pieces& pieces) {
       rewrite_pieces(pieces, [&](Piece& piece) {
-        if (!piece.text.starts_with(' ')) piece.text = pieces.keep(" " + std::string(piece.text));
+        if (piece.text.starts_with(' ')) return;
+        std::string text(1, ' ');
+        text += piece.text;
+        piece.text = pieces.keep(std::move(text));
       });
     });
   if (place.boolean_or("use_regex", true)) steps.push_back(split_by_pattern(Regex(gpt2_pattern), SplitBehavior::isolated, false));
