@@ -5,7 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/base/json.hpp>
+#include <ppengine/base/detail/json.hpp>
 
 namespace ppengine {
 namespace {

@@ -1,7 +1,7 @@
 // config.json of the gpt2 family. Defaults are those of transformers' GPT2Config.
 #include <fmt/core.h>
 
-#include <ppengine/models/config_parse.hpp>
+#include <ppengine/models/detail/config_parse.hpp>
 
 namespace ppengine::models {
 namespace {

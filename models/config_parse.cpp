@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include <ppengine/models/config_parse.hpp>
+#include <ppengine/models/detail/config_parse.hpp>
 
 namespace ppengine::models {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/base/json.hpp>
+#include <ppengine/base/detail/json.hpp>
 
 namespace ppengine::models {
 namespace {

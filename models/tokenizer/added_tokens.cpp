@@ -1,10 +1,10 @@
 // Finding added tokens with a trie, and what single_word, lstrip and rstrip mean for a match.
-#include <ppengine/models/tokenizer/added_tokens.hpp>
+#include <ppengine/models/tokenizer/detail/added_tokens.hpp>
 
 #include <algorithm>
 
-#include <ppengine/models/tokenizer/unicode.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/unicode.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 

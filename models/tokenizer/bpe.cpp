@@ -1,5 +1,5 @@
 // Byte-pair encoding with a heap of candidate merges over a linked list of symbols.
-#include <ppengine/models/tokenizer/bpe.hpp>
+#include <ppengine/models/tokenizer/detail/bpe.hpp>
 
 #include <fmt/core.h>
 
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/tokenizer/byte_level.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/byte_level.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

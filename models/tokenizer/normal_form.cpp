@@ -4,8 +4,8 @@
 #include <iterator>
 #include <unordered_map>
 
-#include <ppengine/models/tokenizer/unicode.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/unicode.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/tokenizer/byte_level.hpp>
-#include <ppengine/models/tokenizer/steps.hpp>
-#include <ppengine/models/tokenizer/unicode.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/byte_level.hpp>
+#include <ppengine/models/tokenizer/detail/steps.hpp>
+#include <ppengine/models/tokenizer/detail/unicode.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -1,5 +1,5 @@
 // How Hugging Face's split behaviors turn matches into pieces.
-#include <ppengine/models/tokenizer/pieces.hpp>
+#include <ppengine/models/tokenizer/detail/pieces.hpp>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Text through the whole pipeline and back.
-#include <ppengine/models/tokenizer/pipeline.hpp>
+#include <ppengine/models/tokenizer/detail/pipeline.hpp>
 
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 

@@ -1,7 +1,7 @@
 // Post-processors of tokenizer.json: where special tokens go around the text.
 #include <fmt/core.h>
 
-#include <ppengine/models/tokenizer/steps.hpp>
+#include <ppengine/models/tokenizer/detail/steps.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

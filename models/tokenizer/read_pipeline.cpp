@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include <ppengine/base/log.hpp>
-#include <ppengine/models/tokenizer/pipeline.hpp>
+#include <ppengine/models/tokenizer/detail/pipeline.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

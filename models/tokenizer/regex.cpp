@@ -1,5 +1,5 @@
 // Matching with PCRE2: UTF-8, Unicode properties, just-in-time compiled where the machine allows it.
-#include <ppengine/models/tokenizer/regex.hpp>
+#include <ppengine/models/tokenizer/detail/regex.hpp>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/core.h>
@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/tokenizer/regex.hpp>
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/regex.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -1,12 +1,12 @@
 // Properties of code points: binary search in tables made from Hugging Face's tokenizers.
-#include <ppengine/models/tokenizer/unicode.hpp>
+#include <ppengine/models/tokenizer/detail/unicode.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
 
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -1,5 +1,5 @@
 // UTF-8: code points in and out, and text of unknown origin made valid.
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <ppengine/models/tokenizer/regex.hpp>
+#include <ppengine/models/tokenizer/detail/regex.hpp>
 
 namespace ppengine::models::tokenizer {
 

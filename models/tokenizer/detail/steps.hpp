@@ -1,12 +1,12 @@
-// The parts of a tokenizer.json as lists of steps, made by the readers in this folder. Internal: includes nlohmann-json.
+// The parts of a tokenizer.json as lists of steps, made by the readers in this folder.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include <ppengine/base/json.hpp>
-#include <ppengine/models/tokenizer/pieces.hpp>
+#include <ppengine/base/detail/json.hpp>
+#include <ppengine/models/tokenizer/detail/pieces.hpp>
 
 namespace ppengine::models::tokenizer {
 

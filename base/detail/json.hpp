@@ -1,5 +1,5 @@
 // JSON files that are not trusted: parsing with limits, and fields read with an error that names the file and the place.
-// Internal: includes nlohmann-json, so no public header includes this one.
+// so no public header includes this one.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <ppengine/models/tokenizer/pieces.hpp>
+#include <ppengine/models/tokenizer/detail/pieces.hpp>
 
 namespace ppengine::models::tokenizer {
 

@@ -1,12 +1,12 @@
-// Everything a tokenizer.json says, ready to run. Internal: includes nlohmann-json.
+// Everything a tokenizer.json says, ready to run.
 #pragma once
 
 #include <span>
 #include <unordered_map>
 
-#include <ppengine/models/tokenizer/added_tokens.hpp>
-#include <ppengine/models/tokenizer/bpe.hpp>
-#include <ppengine/models/tokenizer/steps.hpp>
+#include <ppengine/models/tokenizer/detail/added_tokens.hpp>
+#include <ppengine/models/tokenizer/detail/bpe.hpp>
+#include <ppengine/models/tokenizer/detail/steps.hpp>
 
 namespace ppengine::models::tokenizer {
 

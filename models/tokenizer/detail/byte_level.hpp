@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <ppengine/models/tokenizer/utf8.hpp>
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
 

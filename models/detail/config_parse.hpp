@@ -1,7 +1,7 @@
-// Shared by the families' config.json readers. Internal: includes nlohmann-json.
+// Shared by the families' config.json readers.
 #pragma once
 
-#include <ppengine/base/json.hpp>
+#include <ppengine/base/detail/json.hpp>
 #include <ppengine/models/config.hpp>
 
 namespace ppengine::models {
