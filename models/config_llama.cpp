@@ -71,6 +71,8 @@ LlamaConfig parse_llama(const JsonPlace& config) {
   if (config.absent("head_dim") && out.width % out.heads != 0)
     config.refuse(fmt::format("hidden_size = {} cannot be divided by num_attention_heads = {}", out.width, out.heads));
   out.head_size = config.integer_or("head_dim", out.width / out.heads, 1, 1 << 14);
+  if (out.heads * out.head_size > max_inner)
+    config.refuse(fmt::format("num_attention_heads = {} with head_dim = {} is more than {}", out.heads, out.head_size, max_inner));
   if (out.head_size % 2 != 0) config.refuse(fmt::format("the head size {} must be even for rotary embedding", out.head_size));
   out.activation = parse_activation(config, "hidden_act", "silu");
   out.rms_norm_epsilon = config.number_or("rms_norm_eps", 1e-6, 0, 1);

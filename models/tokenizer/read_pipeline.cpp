@@ -40,7 +40,8 @@ std::vector<std::pair<std::uint64_t, Merge>> read_merges(const JsonPlace& place,
       left = entry[0].get<std::string>();
       right = entry[1].get<std::string>();
     } else {
-      const std::string& line = place.element(i).string();
+      if (!entry.is_string()) place.element(i).refuse("must be two tokens");
+      const auto& line = entry.get_ref<const std::string&>();
       if (line.starts_with("#version")) {
         ++i;
         continue;

@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(an_index_that_does_not_fit_its_shards_is_refused) {
   const std::string index_name = "model.safetensors.index.json";
   const nlohmann::json index = json_of(source / index_name);
   const auto with = [&](const nlohmann::json& changed) {
-    std::filesystem::copy(source, path, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(source, path, std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
     write(index_name, changed.dump());
     return error_of([&] { WeightFiles::open(path); });
   };

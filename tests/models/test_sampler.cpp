@@ -96,9 +96,11 @@ BOOST_AUTO_TEST_CASE(stop_strings_are_found_across_pieces_and_never_shown) {
   BOOST_CHECK_EQUAL(matcher.push("b</"), "\nb");
   BOOST_CHECK_EQUAL(matcher.push("s>tail"), "");
   BOOST_CHECK(matcher.stopped());
-  BOOST_CHECK_EQUAL(matcher.push("more") + matcher.finish(), "");
+  BOOST_CHECK_EQUAL(matcher.push("more"), "");
+  BOOST_CHECK_EQUAL(matcher.finish(), "");
   StopMatcher open({"abc"});
-  BOOST_CHECK_EQUAL(open.push("xab") + open.finish(), "xab");
+  BOOST_CHECK_EQUAL(open.push("xab"), "x");
+  BOOST_CHECK_EQUAL(open.finish(), "ab");
   BOOST_CHECK_THROW(StopMatcher({""}), ConfigError);
 }
 

@@ -73,7 +73,6 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_no_text_are_read_as_replacement_characters) 
 }
 
 BOOST_AUTO_TEST_CASE(a_stream_holds_back_a_character_that_is_not_complete) {
-  const Tokenizer tokenizer = Tokenizer::parse(small().dump(), "t");
   json bytes = small();
   bytes["model"]["vocab"] = {{"ð", 0}, {"Ł", 1}, {"ĺ", 2}, {"Ģ", 3}, {"a", 4}};  // the bytes F0 9F 98 80 of a smiley, and a
   bytes["model"]["merges"] = json::array();
@@ -83,7 +82,8 @@ BOOST_AUTO_TEST_CASE(a_stream_holds_back_a_character_that_is_not_complete) {
   BOOST_CHECK_EQUAL(stream.push(3), "😀");
   BOOST_CHECK_EQUAL(stream.push(0), "");
   BOOST_CHECK_EQUAL(stream.push(4), "\xEF\xBF\xBD" "a");
-  BOOST_CHECK_EQUAL(stream.push(0) + stream.finish(), "\xEF\xBF\xBD");
+  BOOST_CHECK_EQUAL(stream.push(0), "");
+  BOOST_CHECK_EQUAL(stream.finish(), "\xEF\xBF\xBD");
   for (int i = 0; i < 200; ++i) BOOST_CHECK_EQUAL(stream.push(4), "a");  // far longer than its window
 }
 
