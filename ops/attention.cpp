@@ -1,0 +1,49 @@
+// Attention: checks and the lists of implementations.
+#include <ppengine/ops/attention.hpp>
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/attention_implementations.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+constexpr std::array<Implementation<Attention, AttentionSpec>, 2> implementations{{
+    {"onednn", onednn_attention_refusal, make_onednn_attention},
+    {"sycl", sycl_attention_refusal, make_sycl_attention},
+}};
+constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 1> cached_implementations{{
+    {"sycl", sycl_cached_attention_refusal, make_sycl_cached_attention},
+}};
+
+template <class Spec>
+void check(const Spec& spec) {
+  if (spec.heads <= 0 || spec.kv_heads <= 0 || spec.head_dim <= 0 || spec.heads % spec.kv_heads != 0)
+    throw ConfigError(fmt::format("attention: {} heads of width {} cannot share {} key/value heads; heads must be a multiple of them", spec.heads,
+                                  spec.head_dim, spec.kv_heads));
+  if (spec.q_stride < spec.heads * spec.head_dim || spec.k_stride < spec.kv_heads * spec.head_dim || spec.v_stride < spec.kv_heads * spec.head_dim)
+    throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride, spec.k_stride,
+                                  spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
+}
+
+}  // namespace
+
+std::unique_ptr<Attention> Attention::make(Device& device, const AttentionSpec& spec) {
+  check(spec);
+  return make_first<Attention, AttentionSpec>("attention", implementations, device, spec);
+}
+
+std::vector<Considered> Attention::consider(const Device& device, const AttentionSpec& spec) {
+  check(spec);
+  return ops::consider<Attention, AttentionSpec>(implementations, device, spec);
+}
+
+std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {
+  check(spec);
+  return make_first<CachedAttention, CachedAttentionSpec>("attention over a cache", cached_implementations, device, spec);
+}
+
+}  // namespace ppengine::ops

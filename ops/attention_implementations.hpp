@@ -1,0 +1,16 @@
+// The implementations of attention. Used by ops/attention.cpp, ops/onednn/attention.cpp and ops/sycl/attention.cpp only.
+#pragma once
+
+#include <ppengine/ops/attention.hpp>
+
+namespace ppengine::ops {
+
+Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
+std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);
+Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);
+std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec);
+
+Refusal sycl_cached_attention_refusal(const Device& device, const CachedAttentionSpec& spec);
+std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec);
+
+}  // namespace ppengine::ops

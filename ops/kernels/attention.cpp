@@ -1,0 +1,207 @@
+// What attention needs beside the tiles: softmax over score matrices, row products, one query over a cache, rotary embedding.
+#include "attention_shape.hpp"
+#include "values.hpp"
+
+inline sycl::sub_group sub_group() { return syclext::this_work_item::get_sub_group(); }
+inline float sum_over(sycl::sub_group group, float value) { return sycl::reduce_over_group(group, value, sycl::plus<float>()); }
+inline float max_over(sycl::sub_group group, float value) { return sycl::reduce_over_group(group, value, sycl::maximum<float>()); }
+
+// The rows of this sub-group: first, then every `step`-th.
+struct Rows {
+  long first, step;
+};
+inline Rows rows_of_sub_group() {
+  const auto item = item_1d();
+  const auto group = sub_group();
+  const long per_group = group.get_group_linear_range();
+  return {static_cast<long>(item.get_group_linear_id()) * per_group + static_cast<long>(group.get_group_linear_id()),
+          static_cast<long>(item.get_group_range(0)) * per_group};
+}
+
+// scores[heads, queries, keys] -> probabilities in place, a sub-group per row. Query i has position first_query + i and sees keys up to it.
+// log_sums[head·length + position].
+KERNEL_1D causal_softmax(float* scores, float* log_sums, long rows, long queries, long keys, long first_query, long length, float scale) {
+  const auto group = sub_group();
+  const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
+  const Rows mine = rows_of_sub_group();
+  for (long row = mine.first; row < rows; row += mine.step) {
+    float* const s = scores + row * keys;
+    const long position = first_query + row % queries;
+    const long seen = position + 1;
+    float largest = minus_infinity;
+    for (long i = lane; i < seen; i += lanes) largest = sycl::fmax(largest, s[i]);
+    largest = scale * max_over(group, largest);
+    float sum = 0;
+    for (long i = lane; i < seen; i += lanes) {
+      const float e = sycl::exp(scale * s[i] - largest);
+      s[i] = e;
+      sum += e;
+    }
+    sum = sum_over(group, sum);
+    const float factor = 1.0f / sum;
+    for (long i = lane; i < keys; i += lanes) s[i] = i < seen ? s[i] * factor : 0.0f;
+    if (lane == 0) log_sums[row / queries * length + position] = largest + sycl::log(sum);
+  }
+}
+
+// scores -> probabilities in place, diffs (the gradient of the probabilities) -> the gradient of the scores before scaling, in place.
+KERNEL_1D causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query, long length,
+                                  float scale) {
+  const auto group = sub_group();
+  const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
+  const Rows mine = rows_of_sub_group();
+  for (long row = mine.first; row < rows; row += mine.step) {
+    float* const s = scores + row * keys;
+    float* const d = diffs + row * keys;
+    const long position = first_query + row % queries;
+    const long seen = position + 1;
+    const float log_sum = log_sums[row / queries * length + position];
+    float delta = 0;
+    for (long i = lane; i < seen; i += lanes) {
+      const float p = sycl::exp(scale * s[i] - log_sum);
+      s[i] = p;
+      delta += p * d[i];
+    }
+    delta = sum_over(group, delta);
+    for (long i = lane; i < keys; i += lanes) {
+      const bool inside = i < seen;
+      d[i] = inside ? scale * s[i] * (d[i] - delta) : 0.0f;
+      s[i] = inside ? s[i] : 0.0f;
+    }
+  }
+}
+
+// deltas[(b·heads + h)·length + t] = a[b,t,h,:] · b[b,t,h,:], a sub-group per row.
+template <class T>
+inline void row_products(const T* a, const T* b, float* deltas, long rows, long length, long heads, long head_dim) {
+  const auto group = sub_group();
+  const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
+  const Rows mine = rows_of_sub_group();
+  for (long row = mine.first; row < rows; row += mine.step) {
+    float sum = 0;
+    for (long d = lane; d < head_dim; d += lanes) sum += load(a, row * head_dim + d) * load(b, row * head_dim + d);
+    sum = sum_over(group, sum);
+    const long head = row % heads, token = row / heads;
+    if (lane == 0) deltas[(token / length * heads + head) * length + token % length] = sum;
+  }
+}
+KERNEL_1D row_products_f32(const float* a, const float* b, float* deltas, long rows, long length, long heads, long head_dim) {
+  row_products(a, b, deltas, rows, length, heads, head_dim);
+}
+KERNEL_1D row_products_bf16(const bf16_bits* a, const bf16_bits* b, float* deltas, long rows, long length, long heads, long head_dim) {
+  row_products(a, b, deltas, rows, length, heads, head_dim);
+}
+
+// New keys (or values) behind those that a cache [batch, kv_heads, capacity, head_dim] holds.
+template <class T>
+inline void append(const T* src, T* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
+  const long i = item_1d().get_global_linear_id();
+  if (i >= count) return;
+  const long d = i % head_dim, head = i / head_dim % kv_heads, token = i / (head_dim * kv_heads);
+  const long batch = token / length, position = filled[batch] + token % length;
+  if (position < capacity) cache[((batch * kv_heads + head) * capacity + position) * head_dim + d] = src[token * stride + head * head_dim + d];
+}
+KERNEL_1D append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
+  append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
+}
+KERNEL_1D append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
+                      long capacity) {
+  append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
+}
+
+constexpr int decode_keys = 256;    // scores that a work-group holds at a time
+constexpr int decode_size = 64;     // work-items
+constexpr int decode_columns = 4;   // of the result a work-item holds: heads up to 256
+syclexp::work_group_static<float[decode_keys]> decode_scores;
+
+// One work-group per (sequence, new token, head): appends this token's key and value, then attends to the cache and to the new tokens before it,
+// which it reads from where they came, so that no order between work-groups is needed.
+template <class T>
+inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, T* dst, const AttentionShape& s, long k_stride, long v_stride,
+                   long capacity) {
+  const auto item = item_1d();
+  const auto work_group = item.get_group();
+  const auto group = sub_group();
+  const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
+  const long me = item.get_local_id(0), row = item.get_group(0);
+  const long head = row % s.heads, token = row / s.heads, batch = token / s.length, t = token % s.length;
+  const long kv_head = head / s.group, before = filled[batch], keys = before + t + 1;
+  float* const scores = &decode_scores[0];
+  q += token * s.q_token + head * s.head_dim;
+  k += batch * s.length * k_stride + kv_head * s.head_dim;
+  v += batch * s.length * v_stride + kv_head * s.head_dim;
+  k_cache += batch * s.k_batch + kv_head * s.k_head;
+  v_cache += batch * s.v_batch + kv_head * s.v_head;
+  if (head % s.group == 0 && before + t < capacity)
+    for (long d = me; d < s.head_dim; d += decode_size) {
+      k_cache[(before + t) * s.k_token + d] = k[t * k_stride + d];
+      v_cache[(before + t) * s.v_token + d] = v[t * v_stride + d];
+    }
+  float largest = minus_infinity, total = 0;
+  float result[decode_columns] = {};
+  for (long first = 0; first < keys; first += decode_keys) {
+    const long count = sycl::min(static_cast<long>(decode_keys), keys - first);
+    for (long i = group.get_group_linear_id(); i < count; i += group.get_group_linear_range()) {
+      const long key = first + i;
+      const T* const from = key < before ? k_cache + key * s.k_token : k + (key - before) * k_stride;
+      float sum = 0;
+      for (long d = lane; d < s.head_dim; d += lanes) sum += load(q, d) * load(from, d);
+      sum = sum_over(group, sum);
+      if (lane == 0) scores[i] = s.scale * sum;
+    }
+    sycl::group_barrier(work_group);
+    float local = minus_infinity;
+    for (long i = me; i < count; i += decode_size) local = sycl::fmax(local, scores[i]);
+    const float now = sycl::fmax(largest, sycl::reduce_over_group(work_group, local, sycl::maximum<float>()));
+    const float factor = sycl::exp(largest - now);
+    local = 0;
+    for (long i = me; i < count; i += decode_size) local += scores[i] = sycl::exp(scores[i] - now);
+    total = total * factor + sycl::reduce_over_group(work_group, local, sycl::plus<float>());
+    largest = now;
+    sycl::group_barrier(work_group);
+#pragma unroll
+    for (int c = 0; c < decode_columns; ++c) {
+      const long d = me + c * decode_size;
+      if (d >= s.head_dim) continue;
+      float sum = result[c] * factor;
+      const long cached = sycl::min(count, before > first ? before - first : 0L);
+      for (long i = 0; i < cached; ++i) sum += scores[i] * load(v_cache, (first + i) * s.v_token + d);
+      for (long i = cached; i < count; ++i) sum += scores[i] * load(v, (first + i - before) * v_stride + d);
+      result[c] = sum;
+    }
+    sycl::group_barrier(work_group);
+  }
+  for (int c = 0; c < decode_columns; ++c)
+    if (me + c * decode_size < s.head_dim) store(dst, row * s.head_dim + me + c * decode_size, result[c] / total);
+}
+KERNEL_1D decode_f32(const float* q, const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, float* dst, const AttentionShape* shape,
+                     long k_stride, long v_stride, long capacity) {
+  decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
+}
+KERNEL_1D decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache, bf16_bits* dst,
+                      const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
+  decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
+}
+
+// A work-item turns one pair (d, d + half); back = -1 turns it back.
+template <class T>
+inline void rotary(const T* src, T* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
+                   long src_stride, long dst_stride, float back) {
+  const long i = item_1d().get_global_linear_id();
+  if (i >= count) return;
+  const long d = i % half, head = i / half % heads, token = i / (half * heads);
+  const long position = (first ? first[token / length] : 0) + token % length;
+  const float cosine = cosines[position * half + d], sine = back * sines[position * half + d];
+  const long from = token * src_stride + head * 2 * half + d, to = token * dst_stride + head * 2 * half + d;
+  const float a = load(src, from), b = load(src, from + half);
+  store(dst, to, a * cosine - b * sine);
+  store(dst, to + half, b * cosine + a * sine);
+}
+KERNEL_1D rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
+                     long src_stride, long dst_stride, float back) {
+  rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
+}
+KERNEL_1D rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
+                      long half, long src_stride, long dst_stride, float back) {
+  rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
+}

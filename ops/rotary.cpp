@@ -1,0 +1,45 @@
+// Rotary position embedding on our own kernel; oneDNN has none.
+#include <ppengine/ops/rotary.hpp>
+
+#include <fmt/core.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/detail/sycl.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+class SyclRotary : public Rotary {
+ public:
+  SyclRotary(Device& device, const RotarySpec& spec)
+      : spec_(spec), kernel_(device.kernels().get("attention", spec.type == Type::bf16 ? "rotary_bf16" : "rotary_f32")) {}
+
+  void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) override {
+    run(stream, src, dst, cosines, sines, first, spec_.src_stride, spec_.dst_stride, 1.0f);
+  }
+  void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first, void* diff_src) override {
+    run(stream, diff_dst, diff_src, cosines, sines, first, spec_.dst_stride, spec_.src_stride, -1.0f);
+  }
+
+ private:
+  void run(Stream& stream, const void* src, void* dst, const float* cosines, const float* sines, const int32_t* first, int64_t src_stride,
+           int64_t dst_stride, float back) const {
+    const int64_t half = spec_.head_dim / 2, count = spec_.batch * spec_.length * spec_.heads * half;
+    constexpr int64_t size = 256;
+    kernel_.launch(stream, static_cast<size_t>((count + size - 1) / size), size, src, dst, cosines, sines, first, count, spec_.length, spec_.heads, half,
+                   src_stride, dst_stride, back);
+  }
+
+  RotarySpec spec_;
+  const Kernel& kernel_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rotary> Rotary::make(Device& device, const RotarySpec& spec) {
+  if (spec.head_dim % 2 != 0) throw ConfigError(fmt::format("rotary embedding pairs elements: a head of {} has an odd one; use an even head_dim", spec.head_dim));
+  if (spec.type == Type::i32) throw ConfigError("rotary embedding is not for integers");
+  return std::make_unique<SyclRotary>(device, spec);
+}
+
+}  // namespace ppengine::ops

@@ -1,0 +1,126 @@
+// Attention on our own kernels, in tiles (kernels/attention_tiles.hpp): what is kept for the backward is one log-sum per row.
+#include <fmt/core.h>
+
+#include <ppengine/ops/attention_implementations.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
+#include <ppengine/ops/sycl/constant.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
+constexpr int64_t widest_head = 256;                  // as instantiated in kernels/attention_*.cpp
+constexpr size_t row_group = 64;                      // work-items of a group whose sub-groups each take a row
+
+size_t up(int64_t count, int64_t by) { return static_cast<size_t>((count + by - 1) / by); }
+const char* suffix(Type type) { return type == Type::bf16 ? "bf16" : "f32"; }
+
+const Kernel& tile_kernel(Device& device, const char* name, int64_t head_dim, Type type) {
+  const int width = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+  return device.kernels().get(fmt::format("attention_{}", suffix(type)), fmt::format("attention_{}_{}_{}", name, width, suffix(type)));
+}
+
+template <class Spec>
+Refusal refusal(const Spec& spec) {
+  if (spec.type == Type::i32) return "there is no attention on integers";
+  if (spec.head_dim > widest_head) return fmt::format("heads are {} wide, our kernels hold at most {}", spec.head_dim, widest_head);
+  return {};
+}
+
+AttentionShape training_shape(const AttentionSpec& spec) {
+  return {spec.length,   spec.heads,    spec.heads / spec.kv_heads, spec.head_dim, spec.length * spec.q_stride, spec.q_stride, spec.length * spec.k_stride,
+          spec.k_stride, spec.head_dim, spec.length * spec.v_stride, spec.v_stride, spec.head_dim,              spec.scale};
+}
+
+class SyclAttention : public Attention {
+ public:
+  SyclAttention(Device& device, const AttentionSpec& spec)
+      : spec_(spec),
+        shape_(device, training_shape(spec)),
+        forward_(tile_kernel(device, "forward", spec.head_dim, spec.type)),
+        backward_q_(tile_kernel(device, "backward_q", spec.head_dim, spec.type)),
+        backward_kv_(tile_kernel(device, "backward_kv", spec.head_dim, spec.type)),
+        products_(device.kernels().get("attention", fmt::format("row_products_{}", suffix(spec.type)))) {}
+
+  size_t saved_bytes() const override { return static_cast<size_t>(rows()) * sizeof(float); }
+  size_t workspace_bytes() const override { return saved_bytes(); }
+
+  void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
+    const int32_t* const none = nullptr;
+    forward_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q, k, v, dst, saved,
+                       shape_.data(), none);
+  }
+
+  void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved, void* diff_q,
+                void* diff_k, void* diff_v, void* workspace) override {
+    products_.launch(stream, up(rows(), 4), row_group, dst, diff_dst, workspace, rows(), spec_.length, spec_.heads, spec_.head_dim);
+    const size_t blocks = up(spec_.length, tile_side);
+    backward_q_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst, saved, workspace,
+                          diff_q, shape_.data());
+    backward_kv_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst, saved,
+                           workspace, diff_k, diff_v, shape_.data());
+  }
+
+ private:
+  int64_t rows() const { return spec_.batch * spec_.length * spec_.heads; }
+
+  AttentionSpec spec_;
+  own::Constant<AttentionShape> shape_;
+  const Kernel &forward_, &backward_q_, &backward_kv_, &products_;
+};
+
+// Few new tokens: one launch appends and attends, a work-group per token and head. More: append, then the tiles of training over the cache.
+class SyclCachedAttention : public CachedAttention {
+ public:
+  static constexpr int64_t few_tokens = 8;
+
+  SyclCachedAttention(Device& device, const CachedAttentionSpec& spec)
+      : spec_(spec),
+        shape_(device, cache_shape(spec)),
+        decode_(device.kernels().get("attention", fmt::format("decode_{}", suffix(spec.type)))),
+        append_(device.kernels().get("attention", fmt::format("append_{}", suffix(spec.type)))),
+        forward_(spec.length > few_tokens ? &tile_kernel(device, "forward", spec.head_dim, spec.type) : nullptr) {}
+
+  size_t workspace_bytes() const override { return 0; }
+
+  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst, void*) override {
+    const int64_t tokens = spec_.batch * spec_.length;
+    if (!forward_) {
+      decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(), spec_.k_stride,
+                     spec_.v_stride, spec_.capacity);
+      return;
+    }
+    append(stream, k, k_cache, filled, spec_.k_stride);
+    append(stream, v, v_cache, filled, spec_.v_stride);
+    const void* const none = nullptr;
+    forward_->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q, k_cache, v_cache,
+                        dst, none, shape_.data(), filled);
+  }
+
+ private:
+  static AttentionShape cache_shape(const CachedAttentionSpec& spec) {
+    const int64_t head = spec.capacity * spec.head_dim, batch = spec.kv_heads * head;
+    return {spec.length, spec.heads, spec.heads / spec.kv_heads, spec.head_dim, spec.length * spec.q_stride, spec.q_stride, batch, spec.head_dim, head, batch,
+            spec.head_dim, head, spec.scale};
+  }
+  void append(Stream& stream, const void* src, void* cache, const int32_t* filled, int64_t stride) const {
+    const int64_t count = spec_.batch * spec_.length * spec_.kv_heads * spec_.head_dim;
+    append_.launch(stream, up(count, 256), 256, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim, spec_.capacity);
+  }
+
+  CachedAttentionSpec spec_;
+  own::Constant<AttentionShape> shape_;
+  const Kernel &decode_, &append_;
+  const Kernel* forward_;
+};
+
+}  // namespace
+
+Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) { return refusal(spec); }
+std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<SyclAttention>(device, spec); }
+Refusal sycl_cached_attention_refusal(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
+std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec) {
+  return std::make_unique<SyclCachedAttention>(device, spec);
+}
+
+}  // namespace ppengine::ops

@@ -1,0 +1,283 @@
+// Causal attention, for training and over a cache: against a reference in double whose gradients finite differences confirm, on every implementation.
+#include <ppengine/ops/attention.hpp>
+
+#include <ppengine/base/error.hpp>
+
+#include "support.hpp"
+
+using namespace ppengine::ops;
+using namespace ppengine::ops::support;
+
+namespace {
+
+using Values = std::vector<double>;
+
+// q, k, v in tensors with the spec's strides; what lies between the heads' ends and the stride is not touched.
+struct Reference {
+  explicit Reference(const AttentionSpec& spec) : s(spec) {}
+  size_t q_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.q_stride + h * s.head_dim + d); }
+  size_t k_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.k_stride + h / (s.heads / s.kv_heads) * s.head_dim + d); }
+  size_t v_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.v_stride + h / (s.heads / s.kv_heads) * s.head_dim + d); }
+  size_t o_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>(((b * s.length + t) * s.heads + h) * s.head_dim + d); }
+
+  Values probabilities(const Values& q, const Values& k, int64_t b, int64_t t, int64_t h) const {
+    Values p(static_cast<size_t>(t + 1));
+    double largest = -1e300, sum = 0;
+    for (int64_t j = 0; j <= t; ++j) {
+      double dot_product = 0;
+      for (int64_t d = 0; d < s.head_dim; ++d) dot_product += q[q_at(b, t, h, d)] * k[k_at(b, j, h, d)];
+      p[static_cast<size_t>(j)] = s.scale * dot_product;
+      largest = std::max(largest, s.scale * dot_product);
+    }
+    for (double& value : p) sum += value = std::exp(value - largest);
+    for (double& value : p) value /= sum;
+    return p;
+  }
+
+  Values forward(const Values& q, const Values& k, const Values& v) const {
+    Values dst(static_cast<size_t>(s.batch * s.length * s.heads * s.head_dim));
+    each([&](int64_t b, int64_t t, int64_t h) {
+      const Values p = probabilities(q, k, b, t, h);
+      for (int64_t j = 0; j <= t; ++j)
+        for (int64_t d = 0; d < s.head_dim; ++d) dst[o_at(b, t, h, d)] += p[static_cast<size_t>(j)] * v[v_at(b, j, h, d)];
+    });
+    return dst;
+  }
+
+  void backward(const Values& q, const Values& k, const Values& v, const Values& diff, Values& dq, Values& dk, Values& dv) const {
+    dq.assign(q.size(), 0), dk.assign(k.size(), 0), dv.assign(v.size(), 0);
+    each([&](int64_t b, int64_t t, int64_t h) {
+      const Values p = probabilities(q, k, b, t, h);
+      Values dp(p.size());
+      double delta = 0;
+      for (int64_t j = 0; j <= t; ++j) {
+        const auto at = static_cast<size_t>(j);
+        for (int64_t d = 0; d < s.head_dim; ++d) {
+          dp[at] += diff[o_at(b, t, h, d)] * v[v_at(b, j, h, d)];
+          dv[v_at(b, j, h, d)] += p[at] * diff[o_at(b, t, h, d)];
+        }
+        delta += p[at] * dp[at];
+      }
+      for (int64_t j = 0; j <= t; ++j)
+        for (int64_t d = 0; d < s.head_dim; ++d) {
+          const double ds = s.scale * p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta);
+          dq[q_at(b, t, h, d)] += ds * k[k_at(b, j, h, d)];
+          dk[k_at(b, j, h, d)] += ds * q[q_at(b, t, h, d)];
+        }
+    });
+  }
+
+  template <class Body>
+  void each(Body body) const {
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t t = 0; t < s.length; ++t)
+        for (int64_t h = 0; h < s.heads; ++h) body(b, t, h);
+  }
+  AttentionSpec s;
+};
+
+AttentionSpec make_spec(int64_t batch, int64_t length, int64_t heads, int64_t kv_heads, int64_t head_dim, Type type = Type::f32) {
+  AttentionSpec spec{batch, length, heads, kv_heads, head_dim, heads * head_dim, kv_heads * head_dim, kv_heads * head_dim, 0, type};
+  spec.scale = 1.0f / std::sqrt(float(head_dim));
+  return spec;
+}
+
+size_t q_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.length * s.q_stride); }
+size_t k_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.length * s.k_stride); }
+size_t v_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.length * s.v_stride); }
+size_t o_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.length * s.heads * s.head_dim); }
+
+void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, double tolerance, float magnitude = 1.0f) {
+  BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x " << spec.head_dim << " "
+                              << name_of(spec.type) << " onednn " << device->onednn()) {
+    Stream stream(device);
+    const auto op = Attention::make(*device, spec);
+    const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type), k = rounded(random_values(k_count(spec), 2, magnitude), spec.type);
+    const auto v = rounded(random_values(v_count(spec), 3), spec.type), diff = rounded(random_values(o_count(spec), 4), spec.type);
+    Array q_array(stream, q, spec.type), k_array(stream, k, spec.type), v_array(stream, v, spec.type), diff_array(stream, diff, spec.type);
+    Array dst(stream, o_count(spec), spec.type), dq(stream, q.size(), spec.type), dk(stream, k.size(), spec.type), dv(stream, v.size(), spec.type);
+    Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+    const Reference reference(spec);
+    const auto expected = reference.forward(as_double(q), as_double(k), as_double(v));
+    op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), nullptr, workspace.data());
+    check_close("forward without saving", dst.get(), expected, tolerance);
+    op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), saved.data(), workspace.data());
+    check_close("forward", dst.get(), expected, tolerance);
+    Values dq_expected, dk_expected, dv_expected;
+    reference.backward(as_double(q), as_double(k), as_double(v), as_double(diff), dq_expected, dk_expected, dv_expected);
+    op->backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(), dk.data(), dv.data(),
+                 workspace.data());
+    check_close("diff_q", dq.get(), dq_expected, tolerance);
+    check_close("diff_k", dk.get(), dk_expected, tolerance);
+    check_close("diff_v", dv.get(), dv_expected, tolerance);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(attention)
+
+BOOST_AUTO_TEST_CASE(the_reference_gradients_equal_finite_differences) {
+  const AttentionSpec spec = make_spec(1, 4, 4, 2, 3);
+  const Reference reference(spec);
+  const auto q = as_double(random_values(q_count(spec), 1)), k = as_double(random_values(k_count(spec), 2)), v = as_double(random_values(v_count(spec), 3));
+  const auto diff = as_double(random_values(o_count(spec), 4));
+  Values dq, dk, dv;
+  reference.backward(q, k, v, diff, dq, dk, dv);
+  const auto close = [](const char* name, const Values& a, const Values& b) { check_close(name, std::vector<float>(a.begin(), a.end()), b, 1e-6); };
+  close("q", dq, numeric_gradient([&](const Values& x) { return dot(reference.forward(x, k, v), diff); }, q));
+  close("k", dk, numeric_gradient([&](const Values& x) { return dot(reference.forward(q, x, v), diff); }, k));
+  close("v", dv, numeric_gradient([&](const Values& x) { return dot(reference.forward(q, k, x), diff); }, v));
+}
+
+BOOST_AUTO_TEST_CASE(every_size_matches_the_reference) {
+  for (const auto& device : devices()) {
+    check_on(device, make_spec(1, 1, 1, 1, 1), 1e-5);
+    check_on(device, make_spec(2, 1, 2, 1, 64), 1e-5);
+    check_on(device, make_spec(2, 7, 3, 3, 5), 1e-5);
+    check_on(device, make_spec(1, 64, 2, 2, 64), 1e-5);
+    check_on(device, make_spec(3, 65, 4, 2, 16), 1e-5);
+    check_on(device, make_spec(1, 130, 6, 2, 80), 1e-5);
+    check_on(device, make_spec(2, 260, 2, 1, 33), 1e-5);
+    check_on(device, make_spec(1, 70, 2, 1, 128), 1e-5);
+    check_on(device, make_spec(1, 66, 1, 1, 200), 1e-5);
+    check_on(device, make_spec(0, 8, 2, 2, 8), 1e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(large_scores_neither_overflow_nor_lose_the_sum) {
+  for (const auto& device : devices()) check_on(device, make_spec(1, 100, 2, 2, 16), 2e-4, 30.0f);
+}
+
+BOOST_AUTO_TEST_CASE(bf16_is_close_to_f32) {
+  for (const auto& device : devices()) {
+    check_on(device, make_spec(1, 70, 4, 2, 64, Type::bf16), 2e-2);
+    check_on(device, make_spec(2, 5, 2, 2, 10, Type::bf16), 2e-2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(slices_of_a_packed_projection_are_read_and_written_in_place) {
+  for (const auto& device : devices()) {
+    AttentionSpec spec = make_spec(2, 140, 2, 2, 24);
+    const int64_t width = 48;
+    spec.q_stride = spec.k_stride = spec.v_stride = 3 * width;
+    Stream stream(device);
+    const auto op = Attention::make(*device, spec);
+    const auto packed = random_values(q_count(spec), 1), diff = random_values(o_count(spec), 2);
+    Array qkv(stream, packed), gradient(stream, packed.size()), dst(stream, diff.size()), diff_dst(stream, diff);
+    Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+    const auto part = [&](const Array& array, int64_t i) { return array.f32() + i * width; };
+    op->forward(stream, part(qkv, 0), part(qkv, 1), part(qkv, 2), dst.data(), saved.data(), workspace.data());
+    op->backward(stream, part(qkv, 0), part(qkv, 1), part(qkv, 2), dst.data(), diff_dst.data(), saved.data(), part(gradient, 0), part(gradient, 1),
+                 part(gradient, 2), workspace.data());
+    Values slices[3], gradients[3];
+    for (int i = 0; i < 3; ++i) {
+      slices[i].assign(packed.begin() + i * width, packed.end());
+      slices[i].resize(packed.size());
+    }
+    const Reference reference(spec);
+    check_close("forward", dst.get(), reference.forward(slices[0], slices[1], slices[2]), 1e-5);
+    reference.backward(slices[0], slices[1], slices[2], as_double(diff), gradients[0], gradients[1], gradients[2]);
+    Values expected(packed.size());
+    for (size_t i = 0; i < packed.size(); ++i) {
+      const size_t slice = i / size_t(width) % 3;
+      expected[i] = gradients[slice][i - slice * size_t(width)];
+    }
+    check_close("gradient", gradient.get(), expected, 1e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
+  const AttentionSpec spec = make_spec(2, 150, 4, 2, 32);
+  for (const auto& device : devices()) {
+    Stream stream(device);
+    const auto op = Attention::make(*device, spec);
+    Array q(stream, random_values(q_count(spec), 1)), k(stream, random_values(k_count(spec), 2)), v(stream, random_values(v_count(spec), 3));
+    Array diff(stream, random_values(o_count(spec), 4)), dst(stream, o_count(spec)), dq(stream, q.count()), dk(stream, k.count()), dv(stream, v.count());
+    Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+    std::vector<std::vector<float>> first;
+    size_t allocations = 0;
+    for (int run = 0; run < 4; ++run) {
+      op->forward(stream, q.data(), k.data(), v.data(), dst.data(), saved.data(), workspace.data());
+      op->backward(stream, q.data(), k.data(), v.data(), dst.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(), workspace.data());
+      std::vector<std::vector<float>> now{dst.get(), dq.get(), dk.get(), dv.get()};
+      if (run == 0) first = now, allocations = device->memory().allocations();
+      BOOST_TEST((now == first));
+    }
+    BOOST_TEST(device->memory().allocations() == allocations);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(heads_that_do_not_share_evenly_are_refused) {
+  BOOST_CHECK_THROW(Attention::make(*device(), make_spec(1, 4, 5, 2, 8)), ppengine::ConfigError);
+}
+
+BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
+  for (Type type : {Type::f32, Type::bf16}) {
+    const double tolerance = type == Type::f32 ? 1e-5 : 2e-2;
+    AttentionSpec spec = make_spec(2, 90, 4, 2, 40, type);
+    const auto q = rounded(random_values(q_count(spec), 1), type), k = rounded(random_values(k_count(spec), 2), type);
+    const auto v = rounded(random_values(v_count(spec), 3), type);
+    const auto expected = Reference(spec).forward(as_double(q), as_double(k), as_double(v));
+    const auto own = device_without_onednn();
+    Stream stream(own);
+    const int64_t capacity = 128;
+    Array k_cache(stream, size_t(2 * 2 * capacity * 40), type), v_cache(stream, size_t(2 * 2 * capacity * 40), type);
+    int64_t filled = 0;
+    for (int64_t piece : {70, 1, 3, 12, 4}) {  // a prompt, single tokens, a few at once
+      const CachedAttentionSpec cached{2, piece, 4, 2, 40, spec.q_stride, spec.k_stride, spec.v_stride, capacity, spec.scale, type};
+      const auto op = CachedAttention::make(*own, cached);
+      const auto take = [&](const std::vector<float>& from, int64_t stride) {
+        std::vector<float> part;
+        for (int64_t b = 0; b < 2; ++b)
+          part.insert(part.end(), from.begin() + (b * spec.length + filled) * stride, from.begin() + (b * spec.length + filled + piece) * stride);
+        return part;
+      };
+      Array q_part(stream, take(q, spec.q_stride), type), k_part(stream, take(k, spec.k_stride), type), v_part(stream, take(v, spec.v_stride), type);
+      Array count(stream, std::vector<int32_t>{int32_t(filled), int32_t(filled)}), dst(stream, q_part.count(), type);
+      Buffer workspace(own, op->workspace_bytes());
+      op->forward(stream, q_part.data(), k_part.data(), v_part.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(), workspace.data());
+      std::vector<float> wanted;
+      for (int64_t b = 0; b < 2; ++b)
+        wanted.insert(wanted.end(), expected.begin() + (b * spec.length + filled) * 160, expected.begin() + (b * spec.length + filled + piece) * 160);
+      check_close("piece of " + std::to_string(piece), dst.get(), wanted, tolerance);
+      filled += piece;
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sequences_of_different_lengths_share_a_batch) {
+  const auto own = device_without_onednn();
+  Stream stream(own);
+  const int64_t heads = 2, d = 64, capacity = 600, width = heads * d;
+  const std::vector<int32_t> filled{0, 1, 599, 300};
+  const auto k_old = random_values(size_t(4 * heads * capacity * d), 1), v_old = random_values(size_t(4 * heads * capacity * d), 2);
+  const auto q = random_values(size_t(4 * width), 3), k = random_values(size_t(4 * width), 4), v = random_values(size_t(4 * width), 5);
+  const auto op = CachedAttention::make(*own, {4, 1, heads, heads, d, width, width, width, capacity, 0.125f, Type::f32});
+  Array k_cache(stream, k_old), v_cache(stream, v_old), q_array(stream, q), k_array(stream, k), v_array(stream, v), count(stream, filled), dst(stream, q.size());
+  Buffer workspace(own, op->workspace_bytes());
+  op->forward(stream, q_array.data(), k_array.data(), v_array.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(), workspace.data());
+  auto k_all = k_old, v_all = v_old;
+  Values expected(q.size());
+  for (int64_t b = 0; b < 4; ++b)
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t base = (b * heads + h) * capacity * d, keys = filled[size_t(b)] + 1, at = b * width + h * d;
+      Values p(static_cast<size_t>(keys));
+      double sum = 0;
+      for (int64_t i = 0; i < d; ++i) {
+        k_all[size_t(base + (keys - 1) * d + i)] = k[size_t(at + i)];
+        v_all[size_t(base + (keys - 1) * d + i)] = v[size_t(at + i)];
+      }
+      for (int64_t j = 0; j < keys; ++j) {
+        for (int64_t i = 0; i < d; ++i) p[size_t(j)] += 0.125 * q[size_t(at + i)] * k_all[size_t(base + j * d + i)];
+        sum += p[size_t(j)] = std::exp(p[size_t(j)]);
+      }
+      for (int64_t j = 0; j < keys; ++j)
+        for (int64_t i = 0; i < d; ++i) expected[size_t(at + i)] += p[size_t(j)] / sum * v_all[size_t(base + j * d + i)];
+    }
+  check_close("decode", dst.get(), expected, 1e-5);
+  BOOST_TEST((k_cache.get() == k_all));
+  BOOST_TEST((v_cache.get() == v_all));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
