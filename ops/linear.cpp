@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/linear_implementations.hpp>
 
 namespace ppengine::ops {
@@ -26,15 +25,6 @@ std::vector<Considered> Linear::consider(const Device& device, const LinearSpec&
 
 // [out,in] is what oneDNN packs as it reads in the forward, and the other two directions do not depend on it (bench/linear_layouts.md).
 WeightLayout preferred_layout(const Device&, int64_t, int64_t) { return WeightLayout::out_in; }
-
-ColumnSums::ColumnSums(Device& device, Type type)
-    : kernel_(&device.kernels().get("matmul", type == Type::bf16 ? "column_sums_bf16" : "column_sums_f32")) {}
-
-void ColumnSums::run(Stream& stream, const void* src, float* sums, int64_t rows, int64_t columns, bool accumulate) const {
-  constexpr size_t columns_per_group = 32, lanes = 8;  // as in kernels/matmul.cpp
-  const size_t groups = (static_cast<size_t>(columns) + columns_per_group - 1) / columns_per_group;
-  kernel_->launch_2d(stream, 1, groups, lanes, columns_per_group, src, sums, rows, columns, int32_t{accumulate});
-}
 
 void clear_gradients(Stream& stream, const LinearSpec& spec, float* diff_weight, float* diff_bias, bool accumulate) {
   if (accumulate) return;

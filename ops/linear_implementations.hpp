@@ -10,16 +10,6 @@ std::unique_ptr<Linear> make_onednn_linear(Device& device, const LinearSpec& spe
 Refusal sycl_linear_refusal(const Device& device, const LinearSpec& spec);
 std::unique_ptr<Linear> make_sycl_linear(Device& device, const LinearSpec& spec);
 
-// sums[columns] (+)= column sums of src[rows,columns]: the gradient of a bias.
-class ColumnSums {
- public:
-  ColumnSums(Device& device, Type type);
-  void run(Stream& stream, const void* src, float* sums, int64_t rows, int64_t columns, bool accumulate) const;
-
- private:
-  const Kernel* kernel_;
-};
-
 // backward_weight of no rows.
 void clear_gradients(Stream& stream, const LinearSpec& spec, float* diff_weight, float* diff_bias, bool accumulate);
 

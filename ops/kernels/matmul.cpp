@@ -1,4 +1,4 @@
-// Matrix products with any strides, and column sums.
+// Matrix products with any strides.
 #include "matmul_shape.hpp"
 #include "tile.hpp"
 
@@ -96,30 +96,4 @@ KERNEL_2D matvec_bf16(const bf16_bits* a, const bf16_bits* b, bf16_bits* c, cons
 }
 KERNEL_2D matvec_bf16_f32(const bf16_bits* a, const bf16_bits* b, float* c, const bf16_bits* bias, const float* add, const MatmulShape* shape, int accumulate) {
   matvec(a, b, c, bias, add, *shape, accumulate);
-}
-
-// A work-group of 8 × 32 sums 32 columns, each by 8 work-items that take every eighth row.
-template <class T>
-inline void column_sums(const T* src, float* sums, long rows, long columns, int accumulate) {
-  constexpr int lanes = 8, width = 32;
-  float* const partial = &shared[0];
-  const auto item = item_2d();
-  const int y = item.get_local_id(0), x = item.get_local_id(1);
-  const long column = item.get_group(1) * width + x;
-  float sum = 0;
-  if (column < columns)
-    for (long row = y; row < rows; row += lanes) sum += load(src, row * columns + column);
-  partial[y * width + x] = sum;
-  group_barrier_local();
-  if (y != 0 || column >= columns) return;
-  sum = accumulate ? sums[column] : 0.0f;
-  for (int i = 0; i < lanes; ++i) sum += partial[i * width + x];
-  sums[column] = sum;
-}
-
-KERNEL_2D column_sums_f32(const float* src, float* sums, long rows, long columns, int accumulate) {
-  column_sums(src, sums, rows, columns, accumulate);
-}
-KERNEL_2D column_sums_bf16(const bf16_bits* src, float* sums, long rows, long columns, int accumulate) {
-  column_sums(src, sums, rows, columns, accumulate);
 }

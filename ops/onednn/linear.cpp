@@ -1,4 +1,5 @@
 // Linear by oneDNN.
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/linear_implementations.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 #include <ppengine/ops/onednn/sgemm.hpp>
@@ -42,7 +43,7 @@ Product adding(Product product) {
 class OnednnLinear : public Linear {
  public:
   OnednnLinear(Device& device, const LinearSpec& spec)
-      : spec_(spec), use_sgemm_(onednn::has_sgemm(device, spec.type)), sums_(device, spec.type) {
+      : spec_(spec), use_sgemm_(onednn::has_sgemm(device, spec.type)) {
     if (spec.rows == 0) return;
     const Products products(spec);
     forward_ = make_product(device, spec.residual ? adding(products.forward) : products.forward);
@@ -86,7 +87,7 @@ class OnednnLinear : public Linear {
     } else {
       (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {a, b, diff_weight});
     }
-    if (spec_.bias) sums_.run(stream, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
+    if (spec_.bias) sum_rows(stream, spec_.type, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
   }
 
  private:
@@ -99,7 +100,6 @@ class OnednnLinear : public Linear {
 
   LinearSpec spec_;
   bool use_sgemm_;
-  ColumnSums sums_;
   Primitive forward_, forward_in_place_, backward_input_, backward_input_in_place_, overwrite_weight_, accumulate_weight_;
 };
 

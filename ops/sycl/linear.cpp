@@ -1,5 +1,6 @@
 // Linear on our own kernels.
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/linear_implementations.hpp>
 #include <ppengine/ops/sycl/product.hpp>
 
@@ -8,7 +9,7 @@ namespace {
 
 class SyclLinear : public Linear {
  public:
-  SyclLinear(Device& device, const LinearSpec& spec) : spec_(spec), sums_(device, spec.type) {
+  SyclLinear(Device& device, const LinearSpec& spec) : spec_(spec) {
     const int64_t rows = spec.rows, in = spec.in, out = spec.out;
     const bool out_in = spec.layout == WeightLayout::out_in;
     const int64_t w_in = out_in ? 1 : out, w_out = out_in ? in : 1;
@@ -28,12 +29,11 @@ class SyclLinear : public Linear {
     if (spec_.rows == 0) return clear_gradients(stream, spec_, diff_weight, diff_bias, accumulate);
     const bool out_in = spec_.layout == WeightLayout::out_in;
     backward_weight_.run(stream, out_in ? diff_dst : src, out_in ? src : diff_dst, diff_weight, nullptr, nullptr, accumulate);
-    if (spec_.bias) sums_.run(stream, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
+    if (spec_.bias) sum_rows(stream, spec_.type, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
   }
 
  private:
   LinearSpec spec_;
-  ColumnSums sums_;
   own::Product forward_, backward_input_, backward_weight_;
 };
 
