@@ -1,0 +1,111 @@
+// ppengine bench train: tokens per second, idle share, memory, and the share of what a large matrix product reaches on the same ranks.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/measure.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/source.hpp>
+
+#include "commands.hpp"
+#include "progress.hpp"
+#include "run_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+struct BenchTrainFlags {
+  std::string model = "tiny";
+  ParallelFlags parallel;
+  DataFlags data;
+  int warmup = 2, repeat = 5;
+  bool recompute = false, json = false;
+
+  void run();
+};
+
+struct Measured {
+  engine::Spread seconds;
+  double idle_share = 0, loss = 0, rate = 0;  // rate: large matrix products, all ranks together
+  std::vector<std::size_t> peak_bytes;
+};
+
+Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
+                 const engine::TrainerOptions& options, std::int64_t batch_size, std::int64_t length, comm::Communicator& world) {
+  const auto source = models::open_data("synthetic", {length, model.config.vocabulary(), flags.data.choice.seed, {}});
+  engine::Trainer trainer(graph, options, world, batch_size, length);
+  models::DataSampler sampler(source->sequences(), models::DataOrder::sequential, 0);
+  Measured result;
+  world.barrier();
+  double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
+  std::vector<double> seconds;
+  for (int i = 0; i < flags.warmup + flags.repeat; ++i) {
+    const auto step = trainer.step(models::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
+    if (i < flags.warmup) continue;
+    seconds.push_back(world.allreduce_value(step.seconds, comm::Reduce::max));
+    result.idle_share += world.allreduce_value(step.idle_share) / world.size() / flags.repeat;
+    result.loss = step.loss;
+  }
+  world.barrier();
+  rates = std::max(rates, engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type));
+  result.rate = world.allreduce_value(rates);
+  result.seconds = engine::spread_of(seconds);
+  for (int rank = 0; rank < world.size(); ++rank)
+    result.peak_bytes.push_back(static_cast<std::size_t>(
+        world.allreduce_value(rank == world.rank() ? static_cast<std::int64_t>(trainer.model().memory().peak()) : std::int64_t{0})));
+  return result;
+}
+
+void BenchTrainFlags::run() {
+  const models::ModelSource source = models::open_model(model);
+  const auto graph = models::build_graph(source.config);
+  engine::TrainerOptions options;
+  options.parallel = parallel.options(data.choice.batch_size);
+  options.recompute = recompute;
+  const std::int64_t per_microbatch = model == "tiny" ? 2 : 1;
+  const std::int64_t batch_size = data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
+  const std::int64_t length = data.choice.sequence_length > 0 ? data.choice.sequence_length : source.sequence_length;
+  Measured result;
+  parallel.run(options.parallel, [&](comm::Communicator& world) {
+    Measured mine = measure(*this, source, graph, options, batch_size, length, world);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  const double tokens = double(batch_size * length), flops = engine::training_flops(*graph, batch_size, length);
+  const double share = flops / result.seconds.median / result.rate;
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"tokens_per_second", tokens / result.seconds.median},
+                                      {"tokens_per_second_range", {tokens / result.seconds.high, tokens / result.seconds.low}},
+                                      {"step_milliseconds", 1e3 * result.seconds.median},
+                                      {"step_milliseconds_range", {1e3 * result.seconds.low, 1e3 * result.seconds.high}},
+                                      {"idle_share", result.idle_share},
+                                      {"peak_memory_bytes", result.peak_bytes},
+                                      {"flops_share", share},
+                                      {"gflops_large_matmul", result.rate / 1e9},
+                                      {"loss", result.loss}}
+                           .dump());
+    return;
+  }
+  fmt::print("{} on {} ranks, {} microbatches, {} sequences of {} tokens a step\n", model, parallel.ranks(), options.parallel.microbatches, batch_size, length);
+  fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high, tokens / result.seconds.low,
+             1e3 * result.seconds.median);
+  fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9, 100 * result.idle_share);
+  for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank) fmt::print("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench) {
+  auto* command = bench.add_subcommand("train", "Training steps of a model on synthetic data");
+  auto flags = std::make_shared<BenchTrainFlags>();
+  command->add_option("--model", flags->model, "Preset or model folder (default tiny)")->type_name("DIR|PRESET");
+  flags->data.add(*command, false);
+  flags->parallel.add(*command);
+  command->add_option("--warmup", flags->warmup, "Steps before measuring (default 2)")->check(CLI::Range(0, 10000));
+  command->add_option("--repeat", flags->repeat, "Steps measured (default 5)")->check(CLI::Range(1, 10000));
+  command->add_flag("--recompute", flags->recompute, "Compute activations again in the backward");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer("Examples:\n  ppengine bench train --model gpt2 --microbatches 4\n  ppengine bench train --model tiny --pp 2 --microbatches 8 --json");
+  command->callback([flags] { flags->run(); });
+}
+
+}  // namespace ppengine::cli

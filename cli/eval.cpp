@@ -1,0 +1,55 @@
+// ppengine eval: the loss of a model over a data set, and its logits.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <ppengine/models/evaluation.hpp>
+
+#include "commands.hpp"
+#include "progress.hpp"
+#include "run_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+struct EvalFlags {
+  models::EvaluationOptions options;
+  ParallelFlags parallel;
+  DataFlags data;
+  bool json = false;
+
+  void run() {
+    options.data = data.get();
+    options.parallel = parallel.options(options.data.batch_size);
+    Progress progress;
+    options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {} sequences", done, of)); };
+    models::EvaluationResult result;
+    parallel.run(options.parallel, [&](comm::Communicator& world) {
+      const models::EvaluationResult mine = models::run_evaluation(options, world);
+      if (world.rank() == 0) result = mine;
+    });
+    if (json)
+      fmt::print("{}\n", nlohmann::json{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}}.dump());
+    else
+      fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens\n", result.loss(), result.perplexity(), result.valid_tokens);
+  }
+};
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  auto* command = app.add_subcommand("eval", "Loss and perplexity of a model over a data set");
+  auto flags = std::make_shared<EvalFlags>();
+  command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
+  flags->data.add(*command, true);
+  flags->parallel.add(*command);
+  command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")->check(CLI::Range(1L, 1L << 40));
+  command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")->type_name("FILE.safetensors");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  ppengine eval --model my-gpt2/ --data valid.npy --json\n"
+      "  ppengine eval --model my-llama/ --data text.txt --seq-len 512 --pp 2 --logits logits.safetensors");
+  command->callback([flags] { flags->run(); });
+}
+
+}  // namespace ppengine::cli

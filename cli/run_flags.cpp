@@ -1,0 +1,78 @@
+// Flags that train, eval, generate and bench share.
+#include "run_flags.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/schedules/csv.hpp>
+
+namespace ppengine::cli {
+
+void ParallelFlags::add(CLI::App& command) {
+  const char* group = "Parallel";
+  command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  command.add_option("--stages", stages, "Stages of the pipeline (default: --pp, or twice that for V schedules)")->check(CLI::Range(1, 65535))->group(group);
+  auto* named = command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
+  command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule")->type_name("FILE")->excludes(named)->group(group);
+  command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank")->check(CLI::Range(1, 1 << 20))->group(group);
+  command.add_option("--split", split, "Modules at which a stage begins, in order (default: balanced by cost)")->delimiter(',')->type_name("FQN,...")->group(group);
+  command.add_option("--launch", launch, "threads: all ranks in this process; processes: one each")->check(CLI::IsMember({"threads", "processes"}))->group(group);
+  command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
+  command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
+  command.add_option("--dtype", dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}))->group(group);
+  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(CLI::Range(0.1, 1e6))->group(group);
+}
+
+engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
+  if (tp != 1) throw ConfigError("--tp: tensor parallelism is not there yet; use --pp and --dp");
+  if (shard) throw ConfigError("--shard: sharding is not there yet; use --dp without it");
+  if (launch == "processes") throw ConfigError("--launch processes: ranks as processes are not there yet; use --launch threads");
+  engine::ParallelOptions result;
+  result.pipeline = pp;
+  result.data = dp;
+  result.stages = stages;
+  if (!schedule.empty()) result.schedule = schedule;
+  result.split = split;
+  result.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
+  if (!plan.empty()) {
+    result.plan = schedules::load_plan(plan, microbatches);
+    result.microbatches = result.plan->microbatches;
+    if (result.stages == 0) result.stages = result.plan->stages;
+  } else {
+    // Twice as many as ranks keep every schedule's rules; fewer where the batch has fewer sequences.
+    result.microbatches = microbatches > 0 ? microbatches : pp == 1 ? 1 : 2 * pp;
+    if (microbatches == 0 && batch_size > 0) result.microbatches = static_cast<int>(std::clamp<std::int64_t>(batch_size / dp, 1, result.microbatches));
+    if (!split.empty() && result.stages == 0) result.stages = static_cast<int>(split.size()) + 1;
+  }
+  result.device = ops::Device::open(device);
+  return result;
+}
+
+void ParallelFlags::run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
+  comm::LocalOptions local;
+  local.devices.assign(static_cast<std::size_t>(ranks()), options.device);
+  local.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  comm::run_threads(ranks(), local, rank);
+}
+
+void DataFlags::add(CLI::App& command, bool required) {
+  const char* group = "Data";
+  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic")->type_name("DATA")->group(group);
+  if (required) data->required();
+  command.add_option("--seq-len", choice.sequence_length, "Tokens of a sequence (default: the model's; 2-D files set it)")->check(CLI::Range(1, 1 << 24))->group(group);
+  command.add_option("--batch-size", choice.batch_size, "Sequences per step over all ranks (default: one per microbatch)")->check(CLI::Range(1, 1 << 24))->group(group);
+  command.add_option("--order", order, "sequential or shuffled")->check(CLI::IsMember({"sequential", "shuffled"}))->group(group);
+  command.add_option("--seed", choice.seed, "Seed of weights, order, made-up data and dropout (default 0)")->group(group);
+}
+
+models::DataChoice DataFlags::get() const {
+  models::DataChoice result = choice;
+  result.order = models::parse_data_order(order);
+  return result;
+}
+
+}  // namespace ppengine::cli

@@ -1,0 +1,41 @@
+// Flags that train, eval, generate and bench share: parallel, data.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <functional>
+#include <ppengine/comm/communicator.hpp>
+#include <ppengine/models/training.hpp>
+
+namespace ppengine::cli {
+
+struct ParallelFlags {
+  int pp = 1, dp = 1, tp = 1;
+  int stages = 0;
+  int microbatches = 0;  // 0: chosen
+  std::string schedule;  // empty: 1f1b
+  std::string plan;
+  std::vector<std::string> split;
+  std::string launch = "threads";
+  bool shard = false;
+  std::string device;
+  std::string dtype = "f32";
+  double timeout = 30;
+
+  void add(CLI::App& command);
+  int ranks() const { return pp * dp * tp; }
+  // Checked and completed; opens the device. batch_size counts where microbatches are chosen.
+  engine::ParallelOptions options(std::int64_t batch_size = 0) const;
+  // Runs a function once per rank.
+  void run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const;
+};
+
+struct DataFlags {
+  models::DataChoice choice;
+  std::string order = "sequential";
+
+  void add(CLI::App& command, bool required);
+  models::DataChoice get() const;
+};
+
+}  // namespace ppengine::cli

@@ -1,0 +1,161 @@
+// ppengine train: trains a model over a pipeline of ranks.
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/trainer.hpp>
+
+#include "commands.hpp"
+#include "progress.hpp"
+#include "run_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+std::atomic<int> interrupts{0};
+void on_interrupt(int) {
+  if (++interrupts > 1) std::_Exit(static_cast<int>(ExitCode::interrupted));  // the second one does not wait
+}
+
+struct TrainFlags {
+  models::TrainingOptions options;
+  ParallelFlags parallel;
+  DataFlags data;
+  double lr = 1e-3;
+  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
+  std::vector<double> betas{0.9, 0.999};
+  bool no_decay_1d = false, json = false;
+
+  void add(CLI::App& command);
+  void run();
+};
+
+// Prints steps as JSON lines, or as a progress line with a summary at the end.
+class Reporter final : public models::TrainingListener {
+ public:
+  Reporter(bool json, std::int64_t batch_tokens) : json_(json), batch_tokens_(batch_tokens) {}
+
+  void started(const models::RunInfo& info) override {
+    info_ = info;
+    begin_ = std::chrono::steady_clock::now();
+    if (json_) return;
+    progress_.note(fmt::format("{:.1f} M parameters, {} stages on {} ranks, {} microbatches, {} sequences of {} tokens a step, on {}",
+                               double(info.parameters) / 1e6, info.stages, info.ranks, info.microbatches, info.batch_size, info.sequence_length, info.device));
+  }
+
+  void stepped(const engine::StepResult& result, std::size_t peak_bytes) override {
+    if (json_) {
+      const nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", result.lr},
+                                {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
+      fmt::print("{}\n", line.dump());
+      std::fflush(stdout);
+      return;
+    }
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    const auto done = result.step - info_.first_step + 1, left = info_.steps - result.step;
+    progress_.show(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left", result.step, info_.steps,
+                               result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds, 100 * result.idle_share,
+                               double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
+                   left == 0);
+  }
+
+  void evaluated(std::int64_t step, double loss) override {
+    if (json_)
+      fmt::print("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
+    else
+      progress_.note(fmt::format("step {}: evaluation loss {:.4f}", step, loss));
+  }
+
+  void saved(const std::string& folder, std::int64_t step) override {
+    if (!json_) progress_.note(fmt::format("step {}: saved to {}", step, folder));
+  }
+
+  bool stop_requested() override { return interrupts > 0; }
+
+  void finish(const models::TrainingResult& result) {
+    if (json_) return;
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    std::string memory;
+    for (std::size_t bytes : result.peak_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));
+    progress_.note(fmt::format("{} at step {} after {}: loss {:.4f}, peak memory {} MiB", result.interrupted ? "interrupted" : "done", result.last.step,
+                               duration_text(elapsed), result.last.loss, memory));
+  }
+
+ private:
+  bool json_;
+  std::int64_t batch_tokens_;
+  models::RunInfo info_;
+  Progress progress_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+void TrainFlags::add(CLI::App& command) {
+  command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or tiny, mid, gpt2 with random weights")->type_name("DIR|PRESET");
+  data.add(command, true);
+  parallel.add(command);
+  const char* group = "Training";
+  command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
+  command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(CLI::Range(0.0, 1e3))->group(group);
+  command.add_option("--lr-schedule", lr_schedule, "constant or cosine")->check(CLI::IsMember({"constant", "cosine"}))->group(group);
+  command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")->check(CLI::Range(0L, 1L << 40))->group(group);
+  command.add_option("--optimizer", optimizer, "adamw or sgd")->check(CLI::IsMember({"adamw", "sgd"}))->group(group);
+  command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")->check(CLI::Range(0.0, 1e3))->group(group);
+  command.add_flag("--no-decay-1d", no_decay_1d, "Spare norms and biases from weight decay")->group(group);
+  command.add_option("--betas", betas, "AdamW's decay rates (default 0.9,0.999)")->delimiter(',')->expected(2)->check(CLI::Range(0.0, 0.9999999))->group(group);
+  command.add_option("--eps", options.trainer.optimizer.epsilon, "AdamW's epsilon (default 1e-8)")->check(CLI::Range(0.0, 1.0))->group(group);
+  command.add_option("--momentum", options.trainer.optimizer.momentum, "SGD's momentum (default 0)")->check(CLI::Range(0.0, 1.0))->group(group);
+  command.add_option("--grad-clip", options.trainer.grad_clip, "Largest gradient norm; 0: no clipping (default)")->check(CLI::Range(0.0, 1e9))->group(group);
+  command.add_option("--accumulate", options.accumulate, "Batches whose gradients make one update (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
+  command.add_flag("--recompute", options.trainer.recompute, "Keep blocks' inputs only and compute the rest again: less memory, more time")->group(group);
+  command.add_option("--dropout", dropout, "model: as config.json says; off (default)")->check(CLI::IsMember({"model", "off"}))->group(group);
+  command.add_option("--save", options.save, "Folder for the checkpoint: at the end, when interrupted, and every --save-every steps")->type_name("DIR")->group(group);
+  command.add_option("--save-every", options.save_every, "Steps between checkpoints")->check(CLI::Range(1L, 1L << 40))->group(group);
+  command.add_option("--resume", options.resume, "Checkpoint to go on from")->type_name("DIR")->group(group);
+  command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")->type_name("DATA")->group(group);
+  command.add_option("--eval-every", options.eval_every, "Steps between evaluations")->check(CLI::Range(1L, 1L << 40))->group(group);
+  command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
+}
+
+void TrainFlags::run() {
+  if (options.model.empty()) options.model = options.resume;
+  if (options.model.empty()) throw ConfigError("--model is required: a folder, or tiny, mid or gpt2");
+  options.data = data.get();
+  options.trainer.parallel = parallel.options(options.data.batch_size);
+  options.trainer.optimizer.kind = engine::parse_optimizer(optimizer);
+  options.trainer.optimizer.beta1 = betas[0];
+  options.trainer.optimizer.beta2 = betas[1];
+  options.trainer.optimizer.decay_1d = !no_decay_1d;
+  options.trainer.seed = options.data.seed;
+  options.lr.shape = engine::parse_lr_schedule(lr_schedule);
+  options.lr.peak = lr;
+  options.lr.steps = options.steps;
+  options.dropout = dropout == "model";
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  Reporter reporter(json, 0);
+  models::TrainingResult result;
+  parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
+    models::TrainingResult mine = models::run_training(options, world, reporter);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  reporter.finish(result);
+  if (result.interrupted) throw CLI::RuntimeError(static_cast<int>(ExitCode::interrupted));
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto* command = app.add_subcommand("train", "Train a model split into stages over ranks");
+  auto flags = std::make_shared<TrainFlags>();
+  flags->add(*command);
+  command->footer(
+      "Examples:\n"
+      "  ppengine train --model tiny --data task:addition --steps 200 --lr 3e-3\n"
+      "  ppengine train --model tiny --data synthetic --pp 2 --schedule interleavedzerobubble --stages 4 --microbatches 8 --json\n"
+      "  ppengine train --model my-gpt2/ --data tokens.npy --pp 2 --dp 2 --batch-size 16 --save out/ --save-every 100");
+  command->callback([flags] { flags->run(); });
+}
+
+}  // namespace ppengine::cli

@@ -1,0 +1,40 @@
+// A batch of sequences, and how it falls into microbatches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ppengine/engine/graph.hpp>
+
+namespace ppengine::engine {
+
+// One input of the model for all sequences of a batch: tokens [sequences, length] or values [sequences, length, width].
+struct BatchInput {
+  std::string name;
+  std::vector<int32_t> tokens;
+  std::vector<float> values;
+};
+
+struct Batch {
+  int64_t sequences = 0, length = 0;
+  std::vector<BatchInput> inputs;
+
+  const BatchInput* find(const std::string& name) const;
+};
+
+// Checks that the batch has every input of the graph in its right size; ConfigError names the first that does not fit.
+void check_batch(const Graph& graph, const Batch& batch);
+
+// Targets that count: those that the loss reads and that are not masked (below zero).
+int64_t valid_tokens(const Graph& graph, const Batch& batch);
+
+// Sequences [begin, begin + count) of a batch.
+struct MicrobatchRange {
+  int64_t begin = 0, count = 0;
+};
+
+// As even as possible, the larger ones first. ConfigError where there are fewer sequences than microbatches.
+std::vector<MicrobatchRange> split_batch(int64_t begin, int64_t sequences, int microbatches);
+
+}  // namespace ppengine::engine

@@ -1,0 +1,261 @@
+// Compiling a stage: which nodes are needed, what is fused, emission of the programs, placement of memory.
+#include <ppengine/engine/compiled_stage.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include <ppengine/base/error.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+// "transformer.h.3" for everything inside of block 3: up to the first name that is a number. Empty: not part of a block.
+std::string block_of(const std::string& module) {
+  for (size_t begin = 0; begin < module.size();) {
+    const size_t end = std::min(module.find('.', begin), module.size());
+    if (std::all_of(module.begin() + static_cast<long>(begin), module.begin() + static_cast<long>(end), [](char c) { return c >= '0' && c <= '9'; }))
+      return module.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
+// Of a program that first runs some forward instructions again, drops those whose results nobody reads.
+void drop_unused(Program& program, size_t begin, size_t end, const Program* also_read_by) {
+  std::set<BufferId> read;
+  auto note = [&](const Instruction& one) { read.insert(one.reads.begin(), one.reads.end()); };
+  for (size_t i = end; i < program.size(); ++i) note(program[i]);
+  if (also_read_by && also_read_by != &program) std::ranges::for_each(*also_read_by, note);
+  read.erase(no_buffer);
+  for (size_t i = end; i-- > begin;) {
+    if (std::ranges::any_of(program[i].writes, [&](BufferId id) { return read.contains(id); }))
+      note(program[i]), read.erase(no_buffer);
+    else
+      program.erase(program.begin() + static_cast<long>(i));
+  }
+}
+
+}  // namespace
+
+struct CompiledStage::Builder {
+  CompiledStage& stage;
+  ops::Device& device;
+  const Graph& graph;
+  const StageCut& cut;
+  const CompileOptions& options;
+  Emitter emit;
+  std::vector<int> order;               // needed nodes of the stage
+  std::vector<int> residuals;           // by node of the graph: value added by it, or -1
+  std::set<int> folded;                 // add nodes that another node carries out
+
+  Builder(CompiledStage& to, ops::Device& on, const Graph& model, const StageCut& where)
+      : stage(to), device(on), graph(model), cut(where), options(to.options_),
+        emit(model, to.buffers_, options.type, options.batch * options.length), residuals(model.nodes().size(), -1) {}
+
+  const Node& node(int i) const { return graph.nodes()[static_cast<size_t>(i)]; }
+  const ValueInfo& value(int i) const { return graph.values()[static_cast<size_t>(i)]; }
+  bool is_sent(int id) const { return std::ranges::find(cut.sends, id) != cut.sends.end(); }
+
+  void find_needed_nodes() {
+    std::set<int> needed(cut.sends.begin(), cut.sends.end());
+    if (options.loss && graph.loss_value() >= 0) needed.insert(graph.loss_value());
+    if (options.output && graph.output_value() >= 0) needed.insert(graph.output_value());
+    for (int i = cut.end; i-- > cut.begin;)
+      if (needed.contains(node(i).output)) {
+        order.insert(order.begin(), i);
+        needed.insert(node(i).inputs.begin(), node(i).inputs.end());
+      }
+  }
+
+  std::vector<int> users(int id) const {
+    std::vector<int> found;
+    for (int i : order)
+      for (int input : node(i).inputs)
+        if (input == id) found.push_back(i);
+    return found;
+  }
+
+  // An add whose one operand comes from an op that can add a residual, and is used nowhere else, becomes part of that op.
+  void fold_residuals() {
+    for (int i : order) {
+      if (std::string_view(node(i).op->kind()) != "add") continue;
+      for (size_t k : {1, 0}) {
+        const int from = value(node(i).inputs[k]).producer, other = node(i).inputs[1 - k];
+        if (from < cut.begin || !node(from).op->adds_residual() || residuals[static_cast<size_t>(from)] >= 0) continue;
+        if (node(i).inputs[k] == other || users(node(i).inputs[k]).size() != 1 || is_sent(node(i).inputs[k])) continue;
+        if (options.output && node(i).inputs[k] == graph.output_value()) continue;
+        if (value(other).producer >= from) continue;  // not there yet when the op runs
+        residuals[static_cast<size_t>(from)] = other;
+        folded.insert(i);
+        emit.redirect_output(from, node(i).output);
+        break;
+      }
+    }
+  }
+
+  void compile_nodes() {
+    stage.nodes_.resize(static_cast<size_t>(cut.end - cut.begin));
+    for (int i : order) {
+      NodePlan plan;
+      plan.residual = residuals[static_cast<size_t>(i)];
+      for (int input : node(i).inputs) {
+        const auto readers = users(input);
+        plan.add_gradient.push_back(is_sent(input) || std::ranges::any_of(readers, [&](int j) { return j > i && value(node(j).output).needs_gradient; }));
+      }
+      if (!node(i).inputs.empty()) {
+        const int first = node(i).inputs.front();
+        plan.last_use_of_input = users(first).size() == 1 && !is_sent(first) && value(first).producer >= cut.begin && !(options.output && first == graph.output_value());
+      }
+      compiled(i) = node(i).op->compile(device, graph, node(i), plan, options);
+    }
+  }
+
+  std::unique_ptr<CompiledNode>& compiled(int i) { return stage.nodes_[static_cast<size_t>(i - cut.begin)]; }
+
+  BufferId fixed(Region region, size_t offset, size_t bytes) {
+    const BufferId id = emit.make(bytes);
+    stage.buffers_[static_cast<size_t>(id)] = {bytes, region, offset, false, true};
+    return id;
+  }
+  BufferId pinned(BufferId id, Region region) {
+    BufferInfo& info = stage.buffers_[static_cast<size_t>(id)];
+    if (!info.placed) {
+      info.region = region;
+      info.pinned = true;
+    }
+    return id;
+  }
+
+  void place_operands() {
+    for (const ParameterRange& range : stage.parameters_.ranges()) {
+      const size_t element = ops::size_of(stage.parameters_.compute_type());
+      emit.set_parameter(range.id, fixed(Region::parameters, range.offset * element, range.count * element),
+                         fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float)));
+    }
+    for (size_t i = 0; i < graph.values().size(); ++i) {
+      const int id = static_cast<int>(i);
+      if (value(id).producer >= 0 || users(id).empty()) continue;
+      emit.set_value(id, fixed(Region::inputs, stage.input_bytes_, emit.value_bytes(id)));
+      stage.input_offsets_.emplace_back(id, stage.input_bytes_);
+      stage.input_bytes_ += ops::align_up(emit.value_bytes(id));
+    }
+    if (options.cache_capacity > 0) {
+      stage.positions_offset_ = static_cast<int64_t>(stage.input_bytes_);
+      emit.set_positions(fixed(Region::inputs, stage.input_bytes_, static_cast<size_t>(options.batch) * sizeof(int32_t)));
+      stage.input_bytes_ += ops::align_up(static_cast<size_t>(options.batch) * sizeof(int32_t));
+    }
+    for (int id : cut.receives) {
+      emit.set_value(id, pinned(emit.make(emit.value_bytes(id)), Region::activations));
+      stage.received_.push_back(emit.value(id));
+    }
+    const int loss = graph.loss_value();
+    if (loss >= 0) emit.set_value(loss, fixed(Region::results, 0, sizeof(float)));
+  }
+
+  void emit_forward_of(int i) {
+    emit.set_node(node(i), i, residuals[static_cast<size_t>(i)]);
+    if (!folded.contains(i)) compiled(i)->forward(emit);
+  }
+
+  void emit_forward() {
+    emit.set_targets({&stage.forward_, nullptr, nullptr});
+    for (int i : order) emit_forward_of(i);
+    for (int id : cut.sends) stage.sent_.push_back(pinned(emit.value(id), Region::activations));
+    const int out = graph.output_value();
+    if (options.output && out >= 0 && value(out).producer >= cut.begin && value(out).producer < cut.end)
+      stage.output_ = pinned(emit.value(out), Region::activations);
+  }
+
+  // Runs the forward of a whole block again, into the backward's program.
+  void emit_again(const std::vector<int>& block, Program& into) {
+    for (int i : block) emit.forget(i);
+    const size_t begin = into.size();
+    for (int i : block) emit_forward_of(i);
+    again_.push_back({begin, into.size()});
+  }
+
+  void emit_backward(Program& input_half, Program& weight_half, std::vector<BufferId>& input_gradients) {
+    emit.begin_backward();
+    emit.set_targets({&input_half, &input_half, &weight_half});
+    again_.clear();
+    for (size_t k = 0; k < cut.sends.size(); ++k) emit.set_gradient(cut.sends[k], stage.sent_gradients_[k]);
+    std::string current;
+    for (size_t at = order.size(); at-- > 0;) {
+      const int i = order[at];
+      if (options.recompute) {
+        const std::string block = block_of(node(i).module);
+        if (block != current && !block.empty()) {
+          std::vector<int> members;
+          for (int j : order)
+            if (block_of(node(j).module) == block) members.push_back(j);
+          emit_again(members, input_half);
+        }
+        current = block;
+      }
+      emit.set_node(node(i), i, residuals[static_cast<size_t>(i)]);
+      const bool is_loss = node(i).output == graph.loss_value();
+      if (is_loss || emit.output_gradient() != no_buffer) compiled(i)->backward(emit);
+    }
+    for (size_t k = again_.size(); k-- > 0;) drop_unused(input_half, again_[k].first, again_[k].second, &weight_half);
+    for (int id : cut.receives) {
+      if (emit.gradient(id) == no_buffer) {  // nothing here or later depends on it
+        const BufferId zero = emit.make(emit.value_bytes(id));
+        emit.input_half({}, {zero}, [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.zero(run.at(zero), bytes); });
+        emit.set_gradient(id, zero);
+      }
+      input_gradients.push_back(pinned(emit.gradient(id), Region::gradients));
+    }
+  }
+
+  void find_untouched() {
+    std::set<int> touched;
+    for (int i : order) touched.insert(node(i).parameters.begin(), node(i).parameters.end());
+    for (int id : cut.parameters)
+      if (!touched.contains(id)) stage.untouched_.push_back(id);
+  }
+
+  std::vector<std::pair<size_t, size_t>> again_;  // ranges of instructions that run a forward again
+};
+
+CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& graph, const StageCut& cut, const ParameterStore& parameters,
+                             const CompileOptions& options, ops::MemoryCounter* counter)
+    : options_(options), parameters_(parameters) {
+  Builder builder(*this, *device, graph, cut);
+  builder.find_needed_nodes();
+  builder.fold_residuals();
+  builder.compile_nodes();
+  builder.place_operands();
+  builder.emit_forward();
+  if (options.training) {
+    for (int id : cut.sends) sent_gradients_.push_back(builder.pinned(builder.emit.make(builder.emit.value_bytes(id)), Region::gradients));
+    builder.emit_backward(full_, full_, full_gradients_);
+    if (options.split_backward) builder.emit_backward(input_, weight_, split_gradients_);
+    builder.find_untouched();
+  }
+  layout_ = place_buffers(buffers_, forward_, full_, input_, weight_);
+  cache_bytes_ = builder.emit.cache_bytes();
+
+  size_t bytes = 0;
+  for (const auto& [name, constant] : builder.emit.constants()) bytes = std::max(bytes, buffers_[static_cast<size_t>(constant.first)].offset + constant.second.size() * sizeof(float));
+  constants_ = ops::Buffer(device, bytes, counter);
+  ops::Stream stream(device);
+  for (const auto& [name, constant] : builder.emit.constants())
+    stream.copy(constants_.at(buffers_[static_cast<size_t>(constant.first)].offset), constant.second.data(), constant.second.size() * sizeof(float));
+  stream.wait();
+}
+
+int64_t CompiledStage::input_offset(int value) const {
+  for (const auto& [id, offset] : input_offsets_)
+    if (id == value) return static_cast<int64_t>(offset);
+  return -1;
+}
+
+Run CompiledStage::start(ops::Stream& stream) const {
+  Run run{.stream = stream, .buffers = buffers_, .base = {}};
+  run.base[static_cast<int>(Region::parameters)] = static_cast<std::byte*>(parameters_.compute());
+  run.base[static_cast<int>(Region::parameter_gradients)] = reinterpret_cast<std::byte*>(parameters_.gradients());
+  run.base[static_cast<int>(Region::constants)] = static_cast<std::byte*>(constants_.data());
+  return run;
+}
+
+}  // namespace ppengine::engine

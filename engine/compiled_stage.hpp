@@ -1,0 +1,67 @@
+// A stage compiled for one device and one microbatch shape: programs for forward, backward and its two halves, with all primitives made
+// and all memory placed. Running one allocates nothing and builds nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ppengine/engine/node.hpp>
+#include <ppengine/engine/parameters.hpp>
+#include <ppengine/engine/split.hpp>
+
+namespace ppengine::engine {
+
+class CompiledStage {
+ public:
+  CompiledStage(std::shared_ptr<ops::Device> device, const Graph& graph, const StageCut& cut, const ParameterStore& parameters,
+                const CompileOptions& options, ops::MemoryCounter* counter = nullptr);
+
+  const CompileOptions& options() const { return options_; }
+  // Bytes of one block of activations, one of gradients, and of the workspace.
+  const Layout& layout() const { return layout_; }
+  size_t cache_bytes() const { return cache_bytes_; }
+  // The microbatch's inputs (region `inputs`): where each of the model's inputs lies; -1 when this stage does not read it.
+  size_t input_bytes() const { return input_bytes_; }
+  int64_t input_offset(int value) const;
+  int64_t positions_offset() const { return positions_offset_; }
+
+  // What messages carry, in the order of the cut's receives and sends. The gradients of received values are in another place after a
+  // full backward than after an input half.
+  const std::vector<BufferId>& received() const { return received_; }
+  const std::vector<BufferId>& sent() const { return sent_; }
+  const std::vector<BufferId>& sent_gradients() const { return sent_gradients_; }  // of `sent`: they come in from the next stage
+  const std::vector<BufferId>& received_gradients(bool split) const { return split ? split_gradients_ : full_gradients_; }
+  BufferId output() const { return output_; }  // the graph's output, in the activations; no_buffer when another stage makes it
+  size_t bytes(BufferId id) const { return buffers_[static_cast<size_t>(id)].bytes; }
+  // Parameters of the cut that no weight half writes: their gradient must be zeroed by hand.
+  const std::vector<int>& untouched() const { return untouched_; }
+
+  // A Run with the regions that belong to the stage filled in; the caller sets the blocks, inputs and scalars.
+  Run start(ops::Stream& stream) const;
+  void forward(const Run& run) const { execute(forward_, run); }
+  void backward(const Run& run) const { execute(full_, run); }
+  void backward_input(const Run& run) const { execute(input_, run); }
+  void backward_weight(const Run& run) const { execute(weight_, run); }
+
+  const Program& forward_program() const { return forward_; }
+  const Program& backward_program() const { return full_; }
+  const Program& input_program() const { return input_; }
+
+ private:
+  struct Builder;
+  CompileOptions options_;
+  const ParameterStore& parameters_;
+  std::vector<std::unique_ptr<CompiledNode>> nodes_;
+  std::vector<BufferInfo> buffers_;
+  Program forward_, full_, input_, weight_;
+  Layout layout_;
+  size_t cache_bytes_ = 0, input_bytes_ = 0;
+  int64_t positions_offset_ = -1;
+  std::vector<std::pair<int, size_t>> input_offsets_;
+  std::vector<BufferId> received_, sent_, sent_gradients_, full_gradients_, split_gradients_;
+  std::vector<int> untouched_;
+  BufferId output_ = no_buffer;
+  ops::Buffer constants_;
+};
+
+}  // namespace ppengine::engine

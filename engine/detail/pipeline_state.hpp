@@ -1,0 +1,34 @@
+// What a Pipeline keeps per stage and per microbatch in flight.
+#pragma once
+
+#include <map>
+
+#include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/plan_memory.hpp>
+
+namespace ppengine::engine {
+
+// One microbatch on one stage, from its first message or forward to its last backward.
+struct Pipeline::InFlight {
+  int activations = -1, gradients = -1;  // blocks
+  comm::Pending received_activation, received_gradient, sent_activation, sent_gradient;
+  bool split = false;           // the input gradient came from an I
+  bool weights_done = false;    // B or W has run
+  bool gradient_sent = false;   // SEND_B was posted
+};
+
+struct Pipeline::Stage {
+  int index = 0;
+  const StageCut* cut = nullptr;
+  ParameterStore* parameters = nullptr;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<CompiledStage>> shapes;  // by (sequences, length) of a microbatch
+  std::vector<const CompiledStage*> by_microbatch;
+  BlockCount blocks;
+  BlockPool activations, gradients;
+  ops::Buffer inputs, results;
+  size_t input_stride = 0;
+  std::vector<InFlight> flights;
+  int weight_gradients = 0;  // microbatches whose weight gradient is in
+};
+
+}  // namespace ppengine::engine

@@ -1,0 +1,59 @@
+// Forward passes of one rank over batches of any size.
+#include <ppengine/engine/evaluator.hpp>
+
+#include <algorithm>
+
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+
+Evaluator::Evaluator(ModelRank& model, const ParallelOptions& options, const Groups& groups, bool output)
+    : model_(model), options_(options), groups_(groups), output_(output) {}
+
+Pipeline& Evaluator::pipeline_for(int microbatches) {
+  auto& pipeline = pipelines_[microbatches];
+  if (!pipeline) {
+    ParallelOptions options = options_;
+    options.plan.reset();
+    options.microbatches = microbatches;
+    PipelineOptions how;
+    how.output = output_;
+    how.peers = &groups_.pipeline;
+    pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank()), how);
+  }
+  return *pipeline;
+}
+
+Evaluator::Result Evaluator::run(const Batch& batch) {
+  check_batch(model_.graph(), batch);
+  // Data-parallel ranks get shares that differ by one sequence at most; one without any has nothing to do.
+  const int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = groups_.data_rank;
+  const int64_t begin = rank * share + std::min(rank, more), mine = share + (rank < more ? 1 : 0);
+  double loss = 0;
+  if (mine > 0) {
+    Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, mine)));
+    StepInputs inputs;
+    inputs.batch = &batch;
+    inputs.microbatches = split_batch(begin, mine, pipeline.plan().microbatches);
+    pipeline.on_output = [&](int microbatch, const ops::Tensor& output, ops::Stream& stream) {
+      if (!on_output) return;
+      host_.resize(static_cast<size_t>(output.count()));
+      if (output.type == ops::Type::f32) {
+        stream.copy(host_.data(), output.data, output.bytes());
+        stream.wait();
+      } else {
+        ops::Buffer wide(model_.device(), host_.size() * sizeof(float), &model_.memory());
+        ops::cast(stream, output.type, output.data, ops::Type::f32, wide.data(), output.count());
+        stream.copy(host_.data(), wide.data(), wide.bytes());
+        stream.wait();
+      }
+      on_output(inputs.microbatches[static_cast<size_t>(microbatch)].begin, output.shape[0], host_);
+    };
+    pipeline.run(inputs);
+    pipeline.on_output = nullptr;
+    for (double one : pipeline.losses()) loss += one;
+  }
+  return {groups_.world.allreduce_value(loss), valid_tokens(model_.graph(), batch)};
+}
+
+}  // namespace ppengine::engine

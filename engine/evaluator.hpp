@@ -1,0 +1,46 @@
+// Evaluator: forward passes of one rank over batches of any size; the mean loss is known on every rank.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/parallel.hpp>
+#include <ppengine/engine/pipeline.hpp>
+
+namespace ppengine::engine {
+
+class Evaluator {
+ public:
+  struct Groups {
+    comm::Communicator& world;     // all ranks
+    comm::Communicator& pipeline;  // those that hold the stages of one copy of the model
+    int data_rank = 0;
+  };
+  // Uses the weights of `model`, which may be in training at the same time (between its steps).
+  Evaluator(ModelRank& model, const ParallelOptions& options, const Groups& groups, bool output = false);
+
+  struct Result {
+    double loss_sum = 0;     // over valid tokens
+    int64_t valid_tokens = 0;
+    double loss() const { return valid_tokens ? loss_sum / double(valid_tokens) : 0.0; }
+  };
+  // All ranks give the same batch; it is split over data-parallel ranks and microbatches as evenly as possible.
+  Result run(const Batch& batch);
+
+  // On the ranks that have the last stage: the graph's output [sequences, length, width] for sequences starting at `first`, f32 on the host.
+  std::function<void(int64_t first, int64_t sequences, std::span<const float> output)> on_output;
+
+ private:
+  Pipeline& pipeline_for(int microbatches);
+
+  ModelRank& model_;
+  ParallelOptions options_;
+  Groups groups_;
+  bool output_;
+  std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of microbatches
+  std::vector<float> host_;
+};
+
+}  // namespace ppengine::engine

@@ -1,0 +1,52 @@
+// One rank's share of a model: the stages that a placement gives it, with their parameters on its device.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <ppengine/engine/parameters.hpp>
+#include <ppengine/engine/split.hpp>
+
+namespace ppengine::engine {
+
+class ModelRank {
+ public:
+  struct Options {
+    ops::Type compute = ops::Type::f32;
+    bool training = true;
+  };
+  // stage_rank: the rank of each stage, as in a plan.
+  ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> cuts, std::vector<int> stage_rank, int rank, std::shared_ptr<ops::Device> device,
+            const Options& options);
+
+  const Graph& graph() const { return *graph_; }
+  const std::shared_ptr<const Graph>& graph_ptr() const { return graph_; }
+  const std::vector<StageCut>& cuts() const { return cuts_; }
+  const std::vector<int>& stage_rank() const { return stage_rank_; }
+  int rank() const { return rank_; }
+  const std::shared_ptr<ops::Device>& device() const { return device_; }
+  ops::MemoryCounter& memory() { return memory_; }
+  const Options& options() const { return options_; }
+
+  const std::vector<int>& stages() const { return stages_; }  // ascending
+  bool has_stage(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
+  ParameterStore& parameters(int stage);
+  // The stage that a parameter belongs to for norms and files: the first that uses it.
+  int owner(int parameter) const { return owners_[static_cast<size_t>(parameter)]; }
+  // Stages that use the parameter, ascending; more than one for tied weights.
+  std::vector<int> users(int parameter) const;
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::vector<StageCut> cuts_;
+  std::vector<int> stage_rank_;
+  int rank_;
+  std::shared_ptr<ops::Device> device_;
+  Options options_;
+  ops::MemoryCounter memory_;
+  std::vector<int> stages_, owners_;
+  std::deque<ParameterStore> stores_;  // one per entry of stages_
+};
+
+}  // namespace ppengine::engine

@@ -1,0 +1,54 @@
+// What a node of the graph is to the compiler: an op that, for given shapes, emits instructions for its forward and for both halves of
+// its gradient. One file per op in engine/nodes/.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ppengine/engine/emitter.hpp>
+#include <ppengine/engine/graph.hpp>
+#include <ppengine/engine/parameters.hpp>
+
+namespace ppengine::engine {
+
+// For which shapes, device and use a stage is compiled.
+struct CompileOptions {
+  int64_t batch = 1, length = 1;
+  ops::Type type = ops::Type::f32;  // of activations and of the weights that compute uses
+  bool training = true;
+  bool loss = true;                 // the loss is wanted
+  bool output = false;              // the graph's output is wanted
+  bool split_backward = false;      // I and W programs beside B
+  bool recompute = false;           // keep only the blocks' inputs, run their forward again in the backward
+  int64_t cache_capacity = 0;       // above 0: attention over a KV cache of so many tokens (inference)
+};
+
+// What the compiler found out about a node's neighbours.
+struct NodePlan {
+  int residual = -1;                // a value that the op adds to its output (it stands in for an add node)
+  std::vector<bool> add_gradient;   // by input: other users contribute to its gradient before this node does
+  bool last_use_of_input = false;   // nobody else reads input 0
+};
+
+// An op made for the shapes, ready to emit. Lives as long as the compiled stage: it owns primitives.
+class CompiledNode {
+ public:
+  virtual ~CompiledNode() = default;
+  virtual void forward(Emitter& emit) = 0;
+  // Called in reverse order, only where the output has a gradient.
+  virtual void backward(Emitter& emit) = 0;
+};
+
+class NodeOp {
+ public:
+  virtual ~NodeOp() = default;
+  virtual const char* kind() const = 0;
+  // Arithmetic of the forward for so many rows (batch x length), for balancing stages.
+  virtual double flops(const Graph& graph, const Node& node, int64_t batch, int64_t length) const = 0;
+  virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
+                                                const CompileOptions& options) const = 0;
+  // Whether it can add a residual to its output.
+  virtual bool adds_residual() const { return false; }
+};
+
+}  // namespace ppengine::engine

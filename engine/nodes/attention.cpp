@@ -1,0 +1,134 @@
+// Causal attention as a node, over one packed projection or three values; over a KV cache in inference.
+#include <cmath>
+
+#include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/attention.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+// Where q, k and v start: buffers and byte offsets in them. For a packed projection all three lie in one buffer.
+struct Operands {
+  BufferId q, k, v;
+  size_t q_at = 0, k_at = 0, v_at = 0;
+  void* q_in(const Run& run) const { return run.as<std::byte>(q) + q_at; }
+  void* k_in(const Run& run) const { return run.as<std::byte>(k) + k_at; }
+  void* v_in(const Run& run) const { return run.as<std::byte>(v) + v_at; }
+};
+
+struct Shape {
+  AttentionOptions options;
+  bool packed;
+  size_t element;
+  size_t q_width() const { return static_cast<size_t>(options.heads * options.head_dim); }
+  size_t kv_width() const { return static_cast<size_t>(options.kv_heads * options.head_dim); }
+  size_t k_at() const { return packed ? q_width() * element : 0; }
+  size_t v_at() const { return packed ? (q_width() + kv_width()) * element : 0; }
+  Operands inputs(const Emitter& emit) const {
+    const size_t k = packed ? 0 : 1, v = packed ? 0 : 2;
+    return {emit.input(0), emit.input(k), emit.input(v), 0, k_at(), v_at()};
+  }
+};
+
+class CompiledAttention : public CompiledNode {
+ public:
+  CompiledAttention(ops::Device& device, const ops::AttentionSpec& spec, const Shape& shape, bool training)
+      : shape_(shape), training_(training), op_(ops::Attention::make(device, spec)) {}
+
+  void forward(Emitter& emit) override {
+    const Operands in = shape_.inputs(emit);
+    const BufferId dst = emit.output(), saved = training_ ? emit.saved("saved", op_->saved_bytes()) : no_buffer;
+    const BufferId workspace = emit.workspace(op_->workspace_bytes());
+    emit.forward({in.q, in.k, in.v}, {dst, saved, workspace}, [=, op = op_.get()](const Run& run) {
+      op->forward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.at(dst), run.at(saved), run.at(workspace));
+    });
+  }
+
+  void backward(Emitter& emit) override {
+    const Operands in = shape_.inputs(emit);
+    const BufferId dst = emit.output(), diff_dst = emit.output_gradient(), saved = emit.saved("saved", op_->saved_bytes());
+    const BufferId workspace = emit.workspace(op_->workspace_bytes());
+    const size_t inputs = shape_.packed ? 1 : 3;
+    std::vector<GradientTarget> targets;
+    std::vector<BufferId> diffs;
+    for (size_t k = 0; k < inputs; ++k) {
+      targets.push_back(emit.begin_gradient(k, false));
+      diffs.push_back(targets[k] ? targets[k].diff : emit.workspace(emit.value_bytes_of_input(k)));
+    }
+    const Operands out{diffs.front(), diffs[shape_.packed ? 0 : 1], diffs.back(), 0, shape_.k_at(), shape_.v_at()};
+    std::vector<BufferId> writes = diffs;
+    writes.push_back(workspace);
+    emit.input_half({in.q, in.k, in.v, dst, diff_dst, saved}, writes, [=, op = op_.get()](const Run& run) {
+      op->backward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.at(dst), run.at(diff_dst), run.at(saved), out.q_in(run), out.k_in(run),
+                   out.v_in(run), run.at(workspace));
+    });
+    for (size_t k = 0; k < inputs; ++k) emit.finish_gradient(k, targets[k]);
+  }
+
+ private:
+  Shape shape_;
+  bool training_;
+  std::unique_ptr<ops::Attention> op_;
+};
+
+class CompiledCachedAttention : public CompiledNode {
+ public:
+  CompiledCachedAttention(ops::Device& device, const ops::CachedAttentionSpec& spec, const Shape& shape)
+      : spec_(spec), shape_(shape), op_(ops::CachedAttention::make(device, spec)) {}
+
+  void forward(Emitter& emit) override {
+    const Operands in = shape_.inputs(emit);
+    const auto bytes = static_cast<size_t>(spec_.batch * spec_.kv_heads * spec_.capacity * spec_.head_dim) * shape_.element;
+    const BufferId k_cache = emit.cache(bytes), v_cache = emit.cache(bytes), filled = emit.positions();
+    const BufferId dst = emit.output(), workspace = emit.workspace(op_->workspace_bytes());
+    emit.forward({in.q, in.k, in.v, filled, k_cache, v_cache}, {dst, workspace}, [=, op = op_.get()](const Run& run) {
+      op->forward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.as<int32_t>(filled), run.at(k_cache), run.at(v_cache), run.at(dst),
+                  run.at(workspace));
+    });
+  }
+  void backward(Emitter&) override {}
+
+ private:
+  ops::CachedAttentionSpec spec_;
+  Shape shape_;
+  std::unique_ptr<ops::CachedAttention> op_;
+};
+
+class AttentionNode : public NodeOp {
+ public:
+  AttentionNode(const AttentionOptions& options, bool packed) : options_(options), packed_(packed) {
+    if (options_.scale == 0.0f) options_.scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim));
+  }
+  const char* kind() const override { return "attention"; }
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+    return 2.0 * double(batch * options_.heads * options_.head_dim) * double(length) * double(length + 1);  // causal: half of both products
+  }
+
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+    const Shape shape{options_, packed_, ops::size_of(options.type)};
+    const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
+    const int64_t q_stride = packed_ ? q_width + 2 * kv_width : q_width, kv_stride = packed_ ? q_stride : kv_width;
+    if (options.cache_capacity > 0)
+      return std::make_unique<CompiledCachedAttention>(
+          device,
+          ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride, kv_stride,
+                                   options.cache_capacity, options_.scale, options.type},
+          shape);
+    return std::make_unique<CompiledAttention>(device,
+                                               ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim,
+                                                                  q_stride, kv_stride, kv_stride, options_.scale, options.type},
+                                               shape, options.training);
+  }
+
+ private:
+  AttentionOptions options_;
+  bool packed_;
+};
+
+}  // namespace
+
+std::shared_ptr<const NodeOp> make_attention_node(const AttentionOptions& options, bool packed) {
+  return std::make_shared<AttentionNode>(options, packed);
+}
+
+}  // namespace ppengine::engine

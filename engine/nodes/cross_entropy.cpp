@@ -1,0 +1,55 @@
+// Cross entropy as a node: in training its forward makes the gradient of the logits in the same pass, in their place.
+#include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/cross_entropy.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+class CompiledCrossEntropy : public CompiledNode {
+ public:
+  CompiledCrossEntropy(ops::Device& device, const ops::CrossEntropySpec& spec, bool training, bool in_place)
+      : spec_(spec), training_(training), in_place_(in_place), op_(ops::CrossEntropy::make(device, spec)) {}
+
+  void forward(Emitter& emit) override {
+    const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
+    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)), scratch = emit.workspace(ops::reduce_workspace());
+    const BufferId diff = training_ ? gradient_buffer(emit) : no_buffer;
+    emit.forward({logits, targets}, {losses, diff, loss, scratch}, [=, op = op_.get(), rows = spec_.rows](const Run& run) {
+      if (diff == no_buffer)
+        op->forward(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(losses));
+      else
+        op->forward_backward(run.stream, run.at(logits), run.as<int32_t>(targets), run.loss_weight, run.as<float>(losses), run.at(diff));
+      ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), rows, run.at(scratch));
+    });
+  }
+
+  void backward(Emitter& emit) override { emit.give_gradient(0, gradient_buffer(emit)); }
+
+ private:
+  BufferId gradient_buffer(Emitter& emit) const { return in_place_ ? emit.input(0) : emit.saved("diff", emit.value_bytes_of_input(0)); }
+
+  ops::CrossEntropySpec spec_;
+  bool training_, in_place_;
+  std::unique_ptr<ops::CrossEntropy> op_;
+};
+
+class CrossEntropyNode : public NodeOp {
+ public:
+  explicit CrossEntropyNode(int64_t classes) : classes_(classes) {}
+  const char* kind() const override { return "cross_entropy"; }
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 10.0 * double(batch * length * classes_); }
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan, const CompileOptions& options) const override {
+    return std::make_unique<CompiledCrossEntropy>(device, ops::CrossEntropySpec{options.batch * options.length, classes_, options.type}, options.training,
+                                                  plan.last_use_of_input);
+  }
+
+ private:
+  int64_t classes_;
+};
+
+}  // namespace
+
+std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes) { return std::make_shared<CrossEntropyNode>(classes); }
+
+}  // namespace ppengine::engine

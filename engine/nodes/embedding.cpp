@@ -1,0 +1,51 @@
+// Token and position embedding as a node.
+#include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/embedding.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+class CompiledEmbedding : public CompiledNode {
+ public:
+  CompiledEmbedding(ops::Device& device, const ops::EmbeddingSpec& spec) : positions_(spec.positions > 0), op_(ops::Embedding::make(device, spec)) {}
+
+  void forward(Emitter& emit) override {
+    const BufferId ids = emit.input(0), tokens = emit.parameter(0), positions = positions_ ? emit.parameter(1) : no_buffer;
+    const BufferId first = emit.positions(), dst = emit.output();
+    emit.forward({ids, tokens, positions, first}, {dst}, [=, op = op_.get()](const Run& run) {
+      op->forward(run.stream, run.as<int32_t>(ids), run.at(tokens), run.at(positions), run.as<int32_t>(first), run.at(dst));
+    });
+  }
+
+  void backward(Emitter& emit) override {
+    const BufferId ids = emit.input(0), diff_dst = emit.output_gradient();
+    const BufferId tokens = emit.parameter_gradient(0), positions = positions_ ? emit.parameter_gradient(1) : no_buffer;
+    emit.parameter_gradients({ids, diff_dst}, [=, op = op_.get()](const Run& run, bool accumulate) {
+      op->backward_weight(run.stream, run.as<int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), run.as<float>(positions), accumulate);
+    });
+  }
+
+ private:
+  bool positions_;
+  std::unique_ptr<ops::Embedding> op_;
+};
+
+class EmbeddingNode : public NodeOp {
+ public:
+  explicit EmbeddingNode(const EmbeddingOptions& options) : options_(options) {}
+  const char* kind() const override { return "embedding"; }
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * options_.width); }
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+    return std::make_unique<CompiledEmbedding>(
+        device, ops::EmbeddingSpec{options.batch, options.length, options_.width, options_.vocabulary, options_.positions, 0, options.type});
+  }
+
+ private:
+  EmbeddingOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options) { return std::make_shared<EmbeddingNode>(options); }
+
+}  // namespace ppengine::engine

@@ -1,0 +1,202 @@
+// Pointwise nodes: activations, gated SiLU, sum, product, dropout; and softmax.
+#include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/softmax.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+// A node whose arithmetic is a few operations per element and whose compiled form is made by a function.
+class PointwiseNode : public NodeOp {
+ public:
+  using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, int64_t count)>;
+  PointwiseNode(const char* kind, int64_t width, double cost, Make make) : kind_(kind), width_(width), cost_(cost), make_(std::move(make)) {}
+  const char* kind() const override { return kind_; }
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+    return make_(device, options, options.batch * options.length * width_);
+  }
+
+ private:
+  const char* kind_;
+  int64_t width_;
+  double cost_;
+  Make make_;
+};
+
+class CompiledActivation : public CompiledNode {
+ public:
+  CompiledActivation(ops::Device& device, const ops::ActivationSpec& spec) : op_(ops::Activation::make(device, spec)) {}
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, [=, op = op_.get()](const Run& run) { op->forward(run.stream, run.at(src), run.at(dst)); });
+  }
+  void backward(Emitter& emit) override {
+    const BufferId src = emit.input(0), diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({src, diff_dst}, {target.diff},
+                    [=, op = op_.get()](const Run& run) { op->backward_input(run.stream, run.at(src), run.at(diff_dst), run.at(target.diff)); });
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  std::unique_ptr<ops::Activation> op_;
+};
+
+class CompiledSoftmax : public CompiledNode {
+ public:
+  CompiledSoftmax(ops::Device& device, const ops::SoftmaxSpec& spec) : op_(ops::Softmax::make(device, spec)) {}
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, [=, op = op_.get()](const Run& run) { op->forward(run.stream, run.at(src), run.at(dst)); });
+  }
+  void backward(Emitter& emit) override {
+    const BufferId dst = emit.output(), diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({dst, diff_dst}, {target.diff},
+                    [=, op = op_.get()](const Run& run) { op->backward_input(run.stream, run.at(dst), run.at(diff_dst), run.at(target.diff)); });
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  std::unique_ptr<ops::Softmax> op_;
+};
+
+class CompiledGatedSilu : public CompiledNode {
+ public:
+  CompiledGatedSilu(ops::Device& device, const ops::GatedSiluSpec& spec) : op_(ops::GatedSilu::make(device, spec)) {}
+  void forward(Emitter& emit) override {
+    const BufferId gate = emit.input(0), up = emit.input(1), dst = emit.output();
+    emit.forward({gate, up}, {dst}, [=, op = op_.get()](const Run& run) { op->forward(run.stream, run.at(gate), run.at(up), run.at(dst)); });
+  }
+  void backward(Emitter& emit) override {
+    const BufferId gate = emit.input(0), up = emit.input(1), diff_dst = emit.output_gradient();
+    // Both gradients come from one kernel, so room is made for both even where only one is wanted.
+    const GradientTarget gate_target = emit.begin_gradient(0, false), up_target = emit.begin_gradient(1, false);
+    const BufferId diff_gate = gate_target ? gate_target.diff : emit.workspace(emit.value_bytes_of_input(0));
+    const BufferId diff_up = up_target ? up_target.diff : emit.workspace(emit.value_bytes_of_input(1));
+    emit.input_half({gate, up, diff_dst}, {diff_gate, diff_up}, [=, op = op_.get()](const Run& run) {
+      op->backward_input(run.stream, run.at(gate), run.at(up), run.at(diff_dst), run.at(diff_gate), run.at(diff_up));
+    });
+    emit.finish_gradient(0, gate_target);
+    emit.finish_gradient(1, up_target);
+  }
+
+ private:
+  std::unique_ptr<ops::GatedSilu> op_;
+};
+
+class CompiledAdd : public CompiledNode {
+ public:
+  CompiledAdd(ops::Type type, int64_t count) : type_(type), count_(count) {}
+  void forward(Emitter& emit) override {
+    const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
+    emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) { ops::add(run.stream, type, run.at(a), run.at(b), run.at(dst), count); });
+  }
+  void backward(Emitter& emit) override {
+    emit.pass_gradient(0);
+    emit.pass_gradient(1);
+  }
+
+ private:
+  ops::Type type_;
+  int64_t count_;
+};
+
+class CompiledMultiply : public CompiledNode {
+ public:
+  CompiledMultiply(ops::Type type, int64_t count) : type_(type), count_(count) {}
+  void forward(Emitter& emit) override {
+    const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
+    emit.forward({a, b}, {dst},
+                 [=, type = type_, count = count_](const Run& run) { ops::multiply(run.stream, type, run.at(a), run.at(b), run.at(dst), count); });
+  }
+  void backward(Emitter& emit) override {
+    const BufferId diff_dst = emit.output_gradient();
+    for (size_t k : {0, 1}) {
+      const BufferId other = emit.input(1 - k);
+      const GradientTarget target = emit.begin_gradient(k, false);
+      if (!target) continue;
+      emit.input_half({other, diff_dst}, {target.diff}, [=, type = type_, count = count_](const Run& run) {
+        ops::multiply(run.stream, type, run.at(other), run.at(diff_dst), run.at(target.diff), count);
+      });
+      emit.finish_gradient(k, target);
+    }
+  }
+
+ private:
+  ops::Type type_;
+  int64_t count_;
+};
+
+class CompiledDropout : public CompiledNode {
+ public:
+  CompiledDropout(ops::Type type, int64_t count, int64_t per_sequence, float p, uint64_t site)
+      : type_(type), count_(count), per_sequence_(per_sequence), p_(p), site_(site) {}
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, drop(src, dst));
+  }
+  void backward(Emitter& emit) override {
+    const BufferId diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({diff_dst}, {target.diff}, drop(diff_dst, target.diff));
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  // The mask is a function of step, site and the element's place in the global batch: it needs no memory and no split changes it.
+  Emitter::Body drop(BufferId from, BufferId to) const {
+    return [=, *this](const Run& run) {
+      const auto first = static_cast<uint64_t>(run.first_sequence * per_sequence_);
+      ops::dropout(run.stream, type_, run.at(from), nullptr, run.at(to), count_, p_, run.dropout_key ^ site_, first);
+    };
+  }
+  ops::Type type_;
+  int64_t count_, per_sequence_;
+  float p_;
+  uint64_t site_;
+};
+
+}  // namespace
+
+std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
+  return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t count) {
+    return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, count, options.type});
+  });
+}
+
+std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
+  return std::make_shared<PointwiseNode>("softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t) {
+    return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{options.batch * options.length, width, options.type});
+  });
+}
+
+std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
+  return std::make_shared<PointwiseNode>("gated_silu", width, 12.0, [=](ops::Device& device, const CompileOptions& options, int64_t) {
+    return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{options.batch * options.length, width, width, options.type});
+  });
+}
+
+std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
+  return std::make_shared<PointwiseNode>("add", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
+    return std::make_unique<CompiledAdd>(options.type, count);
+  });
+}
+
+std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
+  return std::make_shared<PointwiseNode>("multiply", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
+    return std::make_unique<CompiledMultiply>(options.type, count);
+  });
+}
+
+std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site) {
+  return std::make_shared<PointwiseNode>("dropout", width, 8.0, [=](ops::Device&, const CompileOptions& options, int64_t count) {
+    return std::make_unique<CompiledDropout>(options.type, count, options.length * width, options.training ? p : 0.0f, site);
+  });
+}
+
+}  // namespace ppengine::engine

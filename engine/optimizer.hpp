@@ -1,0 +1,64 @@
+// AdamW and SGD over the flat buffers of a rank's stages, with learning-rate schedules.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ppengine/engine/model_rank.hpp>
+
+namespace ppengine::engine {
+
+enum class OptimizerKind { adamw, sgd };
+OptimizerKind parse_optimizer(std::string_view name);  // adamw | sgd; ConfigError otherwise
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double momentum = 0.0;       // sgd
+  double weight_decay = 0.01;  // adamw: decoupled; sgd: L2
+  bool decay_1d = true;        // false: norms and biases are spared
+};
+
+enum class LrShape { constant, cosine };
+LrShape parse_lr_schedule(std::string_view name);  // constant | cosine
+
+struct LrSchedule {
+  LrShape shape = LrShape::constant;
+  double peak = 1e-3;
+  int64_t warmup = 0;  // steps; the k-th of them (from 1) runs at peak * k / warmup
+  int64_t steps = 0;   // cosine: falls from peak after the warm-up towards zero at the end of the run
+  double at(int64_t step) const;  // of step number `step`, from 1
+};
+
+class Optimizer {
+ public:
+  Optimizer(ModelRank& model, const OptimizerOptions& options);
+
+  // One update from the gradients, each multiplied by `gradient_scale` as it is read.
+  void step(ops::Stream& stream, double lr, double gradient_scale);
+  int64_t steps() const { return steps_; }  // updates so far
+  void set_steps(int64_t steps) { steps_ = steps; }
+
+  const OptimizerOptions& options() const { return options_; }
+  // The state that a checkpoint holds beside each parameter: "exp_avg", "exp_avg_sq" or "momentum_buffer".
+  std::vector<std::string> state_names() const;
+  float* state(int stage, size_t which) const;
+
+ private:
+  struct Range {  // of the flat buffer, with one weight decay
+    size_t offset, count;
+    float decay;
+  };
+  struct Stage {
+    int index;
+    std::vector<Range> ranges;
+    std::vector<ops::Buffer> state;
+  };
+  ModelRank& model_;
+  OptimizerOptions options_;
+  std::vector<Stage> stages_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace ppengine::engine

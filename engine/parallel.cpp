@@ -1,0 +1,45 @@
+// The plan and the cuts that parallel options give.
+#include <ppengine/engine/parallel.hpp>
+
+#include <fmt/core.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/schedules/lower.hpp>
+#include <ppengine/schedules/validate.hpp>
+
+namespace ppengine::engine {
+
+schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank) {
+  schedules::LowerOptions lowering;
+  lowering.unshard = false;
+  const schedules::Registry& registry = options.registry ? *options.registry : schedules::builtin_schedules();
+  if (options.plan && !inference) {
+    const schedules::Plan& own = *options.plan;
+    if (own.ranks != options.pipeline) throw ConfigError(fmt::format("the plan is for {} ranks, and --pp is {}", own.ranks, options.pipeline));
+    if (options.stages > 0 && own.stages != options.stages) throw ConfigError(fmt::format("the plan has {} stages, and --stages is {}", own.stages, options.stages));
+    return own.lowered() ? own : schedules::lower(own, lowering);
+  }
+  schedules::PlanRequest request;
+  request.ranks = options.pipeline;
+  request.stages = options.stages;
+  request.microbatches = options.plan ? options.plan->microbatches : options.microbatches;
+  if (!inference) return schedules::lower(registry.make(options.schedule, request), lowering);
+  if (stage_rank.empty()) {
+    const schedules::Schedule& schedule = registry.find(options.schedule);
+    if (request.stages == 0) request.stages = options.pipeline * schedule.default_per_rank;
+    stage_rank = options.plan ? options.plan->stage_rank : schedule.placement(request.ranks, request.stages);
+  }
+  request.stages = static_cast<int>(stage_rank.size());
+  request.stage_rank = std::move(stage_rank);
+  return schedules::lower(schedules::builtin_schedules().make("forward", request), lowering);
+}
+
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length) {
+  if (options.split.empty()) return split_evenly(graph, stages, options.node_costs.empty() ? estimated_costs(graph, batch, length) : options.node_costs);
+  auto cuts = split_at(graph, options.split);
+  if (static_cast<int>(cuts.size()) != stages)
+    throw ConfigError(fmt::format("--split names {} modules, which makes {} stages, and the plan has {}", options.split.size(), cuts.size(), stages));
+  return cuts;
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,32 @@
+// How a model is laid over ranks: the options that training, evaluation and generation share, and the plan and cuts they give.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ppengine/engine/split.hpp>
+#include <ppengine/ops/device.hpp>
+#include <ppengine/schedules/registry.hpp>
+
+namespace ppengine::engine {
+
+struct ParallelOptions {
+  int pipeline = 1, data = 1;
+  int stages = 0;  // 0: the schedule's default
+  int microbatches = 1;
+  std::string schedule = "1f1b";
+  std::optional<schedules::Plan> plan;            // a plan of the user's own, in place of the schedule
+  std::vector<std::string> split;                 // modules at which stages begin; empty: balanced by cost
+  std::vector<double> node_costs;                 // for balancing; empty: estimated
+  ops::Type type = ops::Type::f32;
+  std::shared_ptr<ops::Device> device;            // null: SYCL's default
+  const schedules::Registry* registry = nullptr;  // null: the built-in schedules
+};
+
+// The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.
+schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length);
+
+}  // namespace ppengine::engine

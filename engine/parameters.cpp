@@ -1,0 +1,118 @@
+// The parameters of one stage in flat buffers.
+#include <ppengine/engine/parameters.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <thread>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/hash.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+// A standard normal number for each (key, pair of indices): Box and Muller on two hashed uniforms.
+void fill_normal(uint64_t key, float scale, std::span<float> out, size_t begin, size_t end) {
+  for (size_t i = begin & ~size_t{1}; i < end; i += 2) {
+    const uint64_t bits = mix(key + i);
+    const float u = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f, v = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
+    const float radius = scale * std::sqrt(-2.0f * std::log(u)), angle = 2.0f * std::numbers::pi_v<float> * v;
+    if (i >= begin) out[i] = radius * std::cos(angle);
+    if (i + 1 < end) out[i + 1] = radius * std::sin(angle);
+  }
+}
+
+void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
+  if (info.init != Init::normal) {
+    std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
+    return;
+  }
+  const uint64_t key = mix(seed) ^ hash_text(info.name);
+  const size_t threads = out.size() < (1u << 16) ? 1 : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (size_t t = 0; t < threads; ++t)
+    workers.emplace_back([=] { fill_normal(key, info.scale, out, out.size() * t / threads, out.size() * (t + 1) / threads); });
+}
+
+// to[columns,rows] = from[rows,columns], in tiles that stay in the cache.
+void transpose(const float* from, float* to, size_t rows, size_t columns) {
+  constexpr size_t tile = 32;
+  for (size_t r = 0; r < rows; r += tile)
+    for (size_t c = 0; c < columns; c += tile)
+      for (size_t i = r; i < std::min(rows, r + tile); ++i)
+        for (size_t j = c; j < std::min(columns, c + tile); ++j) to[j * rows + i] = from[i * columns + j];
+}
+
+}  // namespace
+
+ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo& info) {
+  if (info.fixed_layout || !info.linear_weight) return info.file_layout;
+  const bool out_in = info.file_layout == ops::WeightLayout::out_in;
+  return ops::preferred_layout(device, info.shape[out_in ? 1 : 0], info.shape[out_in ? 0 : 1]);
+}
+
+ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
+                               ops::MemoryCounter* counter)
+    : graph_(graph), compute_type_(compute) {
+  constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
+  for (int id : ids) {
+    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    const bool transposed = info.linear_weight && storage_layout(*device, info) != info.file_layout;
+    ranges_.push_back({id, count_, static_cast<size_t>(info.shape.count()), transposed});
+    count_ = ops::align_up(count_ + ranges_.back().count, alignment);
+  }
+  values_ = ops::Buffer(device, count_ * sizeof(float), counter);
+  if (training) gradients_ = ops::Buffer(device, count_ * sizeof(float), counter);
+  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count_ * ops::size_of(compute), counter);
+  ops::Stream stream(device);
+  for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero
+    if (buffer->data()) stream.zero(buffer->data(), buffer->bytes());
+  stream.wait();
+}
+
+const ParameterRange* ParameterStore::find(int id) const {
+  const auto found = std::ranges::find(ranges_, id, &ParameterRange::id);
+  return found == ranges_.end() ? nullptr : &*found;
+}
+
+void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
+  std::vector<float> host;
+  for (const ParameterRange& range : ranges_) {
+    host.resize(range.count);
+    make_initial(graph_.parameters()[static_cast<size_t>(range.id)], seed, host);
+    load(stream, range, values(), host);
+  }
+  refresh(stream);
+}
+
+void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> file) const {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  PPENGINE_ASSERT(file.size() == range.count);
+  std::vector<float> turned;
+  const float* source = file.data();
+  if (range.transposed) {
+    turned.resize(range.count);
+    transpose(file.data(), turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
+    source = turned.data();
+  }
+  stream.copy(flat + range.offset, source, range.count * sizeof(float));
+  stream.wait();
+}
+
+void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> file) const {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  PPENGINE_ASSERT(file.size() == range.count);
+  std::vector<float> stored(range.transposed ? range.count : 0);
+  float* target = range.transposed ? stored.data() : file.data();
+  stream.copy(target, flat + range.offset, range.count * sizeof(float));
+  stream.wait();
+  if (range.transposed) transpose(target, file.data(), static_cast<size_t>(info.shape[1]), static_cast<size_t>(info.shape[0]));
+}
+
+void ParameterStore::refresh(ops::Stream& stream) {
+  if (copy_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,56 @@
+// The parameters of one stage in flat buffers: values, gradients, and a copy in the compute type where that is not f32.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ppengine/engine/graph.hpp>
+#include <ppengine/ops/memory.hpp>
+#include <ppengine/ops/stream.hpp>
+
+namespace ppengine::engine {
+
+// How a parameter lies in the flat buffer: linear weights in the layout that is fastest on the device, others as in the file.
+ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo& info);
+
+struct ParameterRange {
+  int id = 0;            // in the graph
+  size_t offset = 0;     // in the flat buffer, in elements; aligned
+  size_t count = 0;
+  bool transposed = false;  // against the file
+};
+
+class ParameterStore {
+ public:
+  ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
+                 ops::MemoryCounter* counter = nullptr);
+
+  const std::vector<ParameterRange>& ranges() const { return ranges_; }
+  const ParameterRange* find(int id) const;
+  size_t count() const { return count_; }  // of the flat buffer, with what alignment adds
+
+  float* values() const { return values_.as<float>(); }
+  float* gradients() const { return gradients_.as<float>(); }  // null when not training
+  // The weights that compute reads: the values themselves, or their copy in bf16.
+  void* compute() const { return copy_.data() ? copy_.data() : values_.data(); }
+  void* compute_copy() const { return copy_.data(); }  // null when compute is f32
+  ops::Type compute_type() const { return compute_type_; }
+
+  // Fills the values from (seed, name): the same for every split, rank and device.
+  void initialize(ops::Stream& stream, uint64_t seed);
+  // One parameter of a flat buffer (values, or an optimizer's state of the same shape) from and to the file's layout on the host.
+  void load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> file) const;
+  void save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> file) const;
+  // After values were loaded: brings the compute copy up to date.
+  void refresh(ops::Stream& stream);
+
+ private:
+  const Graph& graph_;
+  ops::Type compute_type_;
+  std::vector<ParameterRange> ranges_;
+  size_t count_ = 0;
+  ops::Buffer values_, gradients_, copy_;
+};
+
+}  // namespace ppengine::engine

@@ -1,0 +1,157 @@
+// Carrying out one rank's part of a plan.
+#include <ppengine/engine/pipeline.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/detail/pipeline_state.hpp>
+#include <ppengine/schedules/validate.hpp>
+
+namespace ppengine::engine {
+
+Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions& options)
+    : model_(model), plan_(std::move(plan)), options_(options), training_(!schedules::is_inference(plan_)), stream_(model.device()), second_(model.device()) {
+  schedules::validate(plan_);
+  PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank());
+  for (int index : model.stages()) {
+    auto stage = std::make_unique<Stage>();
+    stage->index = index;
+    stage->cut = &model.cuts()[static_cast<size_t>(index)];
+    stage->parameters = &model.parameters(index);
+    stage->blocks = count_blocks(plan_, index);
+    stages_.push_back(std::move(stage));
+  }
+}
+
+Pipeline::~Pipeline() = default;
+
+Pipeline::Stage& Pipeline::at(int stage) {
+  for (auto& one : stages_)
+    if (one->index == stage) return *one;
+  throw Error(fmt::format("internal error: stage {} is not on rank {}", stage, model_.rank()));
+}
+
+Pipeline::InFlight& Pipeline::in_flight(Stage& stage, int microbatch) { return stage.flights[static_cast<size_t>(microbatch)]; }
+const CompiledStage& Pipeline::compiled(Stage& stage, int microbatch) { return *stage.by_microbatch[static_cast<size_t>(microbatch)]; }
+
+void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length) {
+  PPENGINE_ASSERT(static_cast<int>(microbatches.size()) == plan_.microbatches);
+  size_t workspace = workspace_.bytes();
+  for (auto& stage : stages_) {
+    Layout largest;
+    size_t input_bytes = 0;
+    stage->by_microbatch.clear();
+    for (const MicrobatchRange& range : microbatches) {
+      auto& shape = stage->shapes[{range.count, length}];
+      if (!shape) {
+        CompileOptions options;
+        options.batch = range.count;
+        options.length = length;
+        options.type = model_.options().compute;
+        options.training = training_;
+        options.output = options_.output;
+        options.split_backward = schedules::uses_split_backward(plan_);
+        options.recompute = options_.recompute && training_;
+        shape = std::make_unique<CompiledStage>(model_.device(), model_.graph(), *stage->cut, *stage->parameters, options, &model_.memory());
+      }
+      stage->by_microbatch.push_back(shape.get());
+    }
+    for (const auto& [key, shape] : stage->shapes) {
+      largest.activations = std::max(largest.activations, shape->layout().activations);
+      largest.gradients = std::max(largest.gradients, shape->layout().gradients);
+      workspace = std::max(workspace, shape->layout().workspace);
+      input_bytes = std::max(input_bytes, shape->input_bytes());
+    }
+    if (stage->activations.bytes() < ops::align_up(largest.activations) * static_cast<size_t>(stage->blocks.activations) || stage->activations.blocks() == 0) {
+      stage->activations = BlockPool(model_.device(), largest.activations, stage->blocks.activations, &model_.memory());
+      stage->gradients = BlockPool(model_.device(), largest.gradients, stage->blocks.gradients, &model_.memory());
+    }
+    if (input_bytes > stage->input_stride || !stage->results.data()) {
+      stage->input_stride = input_bytes;
+      stage->inputs = ops::Buffer(model_.device(), input_bytes * microbatches.size(), &model_.memory());
+      stage->results = ops::Buffer(model_.device(), sizeof(float) * microbatches.size(), &model_.memory());
+    }
+    stage->flights.assign(microbatches.size(), {});
+  }
+  if (workspace > workspace_.bytes()) {
+    workspace_ = ops::Buffer(model_.device(), workspace, &model_.memory());
+    if (schedules::uses_overlap(plan_)) second_workspace_ = ops::Buffer(model_.device(), workspace, &model_.memory());
+  }
+}
+
+void Pipeline::upload_inputs(const StepInputs& inputs) {
+  const Graph& graph = model_.graph();
+  for (auto& stage : stages_)
+    for (size_t m = 0; m < inputs.microbatches.size(); ++m)
+      for (size_t i = 0; i < graph.values().size(); ++i) {
+        const int64_t offset = stage->by_microbatch[m]->input_offset(static_cast<int>(i));
+        if (offset < 0) continue;
+        const ValueInfo& value = graph.values()[i];
+        const BatchInput& input = *inputs.batch->find(value.name);
+        const int64_t per_sequence = inputs.batch->length * (value.kind == ValueKind::tokens ? 1 : value.width);
+        const auto& range = inputs.microbatches[m];
+        const void* source = value.kind == ValueKind::tokens ? static_cast<const void*>(input.tokens.data() + range.begin * per_sequence)
+                                                             : static_cast<const void*>(input.values.data() + range.begin * per_sequence);
+        stream_.copy(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), source, static_cast<size_t>(range.count * per_sequence) * 4);
+      }
+}
+
+void Pipeline::run(const StepInputs& inputs, schedules::ActionObserver* observer) {
+  prepare(inputs.microbatches, inputs.batch->length);
+  step_ = &inputs;
+  upload_inputs(inputs);
+  losses_.clear();
+  for (auto& stage : stages_) {
+    stage->weight_gradients = 0;
+    if (training_ && !inputs.accumulate)
+      for (int id : stage->by_microbatch.front()->untouched()) {
+        const ParameterRange& range = *stage->parameters->find(id);
+        stream_.zero(stage->parameters->gradients() + range.offset, range.count * sizeof(float));
+      }
+  }
+  schedules::execute(plan_, model_.rank(), *this, observer);
+  for (auto& stage : stages_) {
+    const int loss = model_.graph().loss_value();
+    if (loss < 0) continue;
+    const int producer = model_.graph().values()[static_cast<size_t>(loss)].producer;
+    if (producer < stage->cut->begin || producer >= stage->cut->end) continue;
+    std::vector<float> host(inputs.microbatches.size());
+    stream_.copy(host.data(), stage->results.data(), host.size() * sizeof(float));
+    stream_.wait();
+    losses_.assign(host.begin(), host.end());
+  }
+  stream_.wait();
+  for (auto& stage : stages_)
+    for (InFlight& flight : stage->flights) {
+      flight.sent_activation.wait();
+      flight.sent_gradient.wait();
+      flight = {};
+    }
+  step_ = nullptr;
+}
+
+size_t Pipeline::block_bytes() const {
+  size_t bytes = 0;
+  for (const auto& stage : stages_) bytes += stage->activations.bytes() + stage->gradients.bytes();
+  return bytes;
+}
+
+Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
+  Run run = compiled(stage, microbatch).start(stream);
+  const InFlight& flight = in_flight(stage, microbatch);
+  auto& base = run.base;
+  if (flight.activations >= 0) base[static_cast<int>(Region::activations)] = stage.activations.at(flight.activations);
+  if (flight.gradients >= 0) base[static_cast<int>(Region::gradients)] = stage.gradients.at(flight.gradients);
+  base[static_cast<int>(Region::workspace)] = (&stream == &second_ ? second_workspace_ : workspace_).at(0);
+  base[static_cast<int>(Region::inputs)] = stage.inputs.at(static_cast<size_t>(microbatch) * stage.input_stride);
+  base[static_cast<int>(Region::results)] = stage.results.at(static_cast<size_t>(microbatch) * sizeof(float));
+  run.loss_weight = step_->loss_weight;
+  run.accumulate = step_->accumulate || stage.weight_gradients > 0;
+  run.dropout_key = step_->dropout_key;
+  run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
+  return run;
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,98 @@
+// Pipeline: carries out one rank's part of a plan on its stages. The executor drives it action by action.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/batch.hpp>
+#include <ppengine/engine/block_pool.hpp>
+#include <ppengine/engine/compiled_stage.hpp>
+#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/schedules/executor.hpp>
+
+namespace ppengine::engine {
+
+struct PipelineOptions {
+  bool recompute = false;
+  bool output = false;                       // keep the graph's output (inference): see Pipeline::on_output
+  comm::Communicator* peers = nullptr;       // the ranks of the plan; may be null for one rank
+};
+
+// What changes from step to step.
+struct StepInputs {
+  const Batch* batch = nullptr;
+  std::vector<MicrobatchRange> microbatches;  // sequences of the batch, one per microbatch of the plan
+  float loss_weight = 1.0f;
+  uint64_t dropout_key = 0;
+  bool accumulate = false;                    // add to the gradients of an earlier step instead of starting anew
+};
+
+class Pipeline final : public schedules::ActionHandler {
+ public:
+  // The plan must be lowered; it is validated here. An inference plan compiles forward only.
+  Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions& options);
+  ~Pipeline() override;
+
+  // Compiles for the microbatches' shapes where that has not happened yet (primitives, memory).
+  void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length);
+  // Runs the plan once. Blocks until this rank's work is done.
+  void run(const StepInputs& inputs, schedules::ActionObserver* observer = nullptr);
+
+  // Sum of the losses of each microbatch's valid tokens, where this rank has the stage that computes it; empty elsewhere.
+  const std::vector<double>& losses() const { return losses_; }
+  // Called after the forward of a microbatch on the rank that makes the graph's output, with its memory on the device.
+  std::function<void(int microbatch, const ops::Tensor& output, ops::Stream& stream)> on_output;
+  // Called when a stage's gradients are complete (REDUCE_GRAD).
+  std::function<void(int stage, ops::Stream& stream)> on_gradients;
+
+  ops::Stream& stream() { return stream_; }
+  const schedules::Plan& plan() const { return plan_; }
+  // Bytes of activations and gradients blocks, by local stage: what the plan's count of live microbatches costs.
+  size_t block_bytes() const;
+
+  void forward(int stage, int microbatch) override;
+  void backward(int stage, int microbatch) override;
+  void backward_input(int stage, int microbatch) override;
+  void backward_weight(int stage, int microbatch) override;
+  void send_forward(int stage, int microbatch, int peer) override;
+  void recv_forward(int stage, int microbatch, int peer) override;
+  void send_backward(int stage, int microbatch, int peer) override;
+  void recv_backward(int stage, int microbatch, int peer) override;
+  void unshard(int) override {}
+  void reshard(int) override {}
+  void reduce_grad(int stage) override;
+  void overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) override;
+
+ private:
+  struct Stage;
+  struct InFlight;
+  Stage& at(int stage);
+  InFlight& in_flight(Stage& stage, int microbatch);
+  const CompiledStage& compiled(Stage& stage, int microbatch);
+  Run make_run(Stage& stage, int microbatch, ops::Stream& stream);
+  void upload_inputs(const StepInputs& inputs);
+  void begin_forward(Stage& stage, int microbatch);
+  void end_forward(Stage& stage, int microbatch);
+  void begin_backward(Stage& stage, int microbatch);
+  void end_input_gradient(Stage& stage, int microbatch, bool split);
+  void end_weight_gradient(Stage& stage, int microbatch);
+  void release_when_done(Stage& stage, int microbatch);
+  void finish_action();
+  int tag(int stage, int microbatch, bool backward, size_t value) const;
+  // One message per value that crosses the cut, all of them as one.
+  comm::Pending exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward, int peer);
+
+  ModelRank& model_;
+  schedules::Plan plan_;
+  PipelineOptions options_;
+  bool training_;
+  ops::Stream stream_, second_;   // the second runs the backward of an overlapped pair
+  std::vector<std::unique_ptr<Stage>> stages_;
+  ops::Buffer workspace_, second_workspace_;
+  const StepInputs* step_ = nullptr;
+  std::vector<double> losses_;
+};
+
+}  // namespace ppengine::engine

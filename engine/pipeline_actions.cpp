@@ -1,0 +1,187 @@
+// The actions of a Pipeline: forward, both halves of the backward, overlapped pairs, messages.
+#include <utility>
+
+#include <ppengine/engine/detail/pipeline_state.hpp>
+
+namespace ppengine::engine {
+
+// On a CPU the next action waits for this one, so that a measured timeline shows the work where it happened; elsewhere the device's
+// own order holds and the host runs ahead.
+void Pipeline::finish_action() {
+  if (model_.device()->info().is_cpu) stream_.wait();
+}
+
+void Pipeline::begin_forward(Stage& stage, int microbatch) {
+  InFlight& flight = in_flight(stage, microbatch);
+  if (flight.activations < 0) flight.activations = stage.activations.acquire();
+  flight.received_activation.wait_on(stream_);
+  flight.received_activation = {};
+}
+
+void Pipeline::end_forward(Stage& stage, int microbatch) {
+  InFlight& flight = in_flight(stage, microbatch);
+  const CompiledStage& shape = compiled(stage, microbatch);
+  const Run run = make_run(stage, microbatch, stream_);
+  if (shape.output() != no_buffer && on_output) {
+    const int64_t width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
+    on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}), stream_);
+  }
+  const int next = stage.index + 1;
+  if (next < plan_.stages && model_.has_stage(next)) {  // the next stage is ours: straight into its block
+    Stage& after = at(next);
+    InFlight& its = in_flight(after, microbatch);
+    its.activations = after.activations.acquire();
+    const Run into = make_run(after, microbatch, stream_);
+    const CompiledStage& its_shape = compiled(after, microbatch);
+    for (size_t k = 0; k < shape.sent().size(); ++k)
+      stream_.copy(into.at(its_shape.received()[k]), run.at(shape.sent()[k]), shape.bytes(shape.sent()[k]));
+    if (!training_) stage.activations.release(flight.activations), flight.activations = -1;
+  } else if (!training_ && next == plan_.stages) {
+    stage.activations.release(flight.activations), flight.activations = -1;
+  }
+}
+
+void Pipeline::forward(int index, int microbatch) {
+  Stage& stage = at(index);
+  begin_forward(stage, microbatch);
+  compiled(stage, microbatch).forward(make_run(stage, microbatch, stream_));
+  end_forward(stage, microbatch);
+  finish_action();
+}
+
+void Pipeline::begin_backward(Stage& stage, int microbatch) {
+  InFlight& flight = in_flight(stage, microbatch);
+  if (flight.gradients < 0) flight.gradients = stage.gradients.acquire();
+  flight.received_gradient.wait_on(stream_);
+  flight.received_gradient = {};
+}
+
+void Pipeline::end_input_gradient(Stage& stage, int microbatch, bool split) {
+  in_flight(stage, microbatch).split = split;
+  const int before = stage.index - 1;
+  if (before < 0 || !model_.has_stage(before)) return;
+  Stage& its = at(before);
+  InFlight& flight = in_flight(its, microbatch);
+  flight.gradients = its.gradients.acquire();
+  const Run run = make_run(stage, microbatch, stream_), into = make_run(its, microbatch, stream_);
+  const CompiledStage &shape = compiled(stage, microbatch), &its_shape = compiled(its, microbatch);
+  const auto& gradients = shape.received_gradients(split);
+  for (size_t k = 0; k < gradients.size(); ++k)
+    stream_.copy(into.at(its_shape.sent_gradients()[k]), run.at(gradients[k]), shape.bytes(gradients[k]));
+}
+
+void Pipeline::end_weight_gradient(Stage& stage, int microbatch) {
+  InFlight& flight = in_flight(stage, microbatch);
+  ++stage.weight_gradients;
+  flight.weights_done = true;
+  // The activation that was sent has arrived long ago: its gradient is back.
+  stage.activations.release(flight.activations, std::exchange(flight.sent_activation, {}));
+  flight.activations = -1;
+  release_when_done(stage, microbatch);
+}
+
+// The block of gradients is free when the weights' are in and the input's is on its way.
+void Pipeline::release_when_done(Stage& stage, int microbatch) {
+  InFlight& flight = in_flight(stage, microbatch);
+  const bool sends = stage.index > 0 && !model_.has_stage(stage.index - 1);
+  if (!flight.weights_done || (sends && !flight.gradient_sent)) return;
+  stage.gradients.release(flight.gradients, std::exchange(flight.sent_gradient, {}));
+  flight.gradients = -1;
+}
+
+void Pipeline::backward(int index, int microbatch) {
+  Stage& stage = at(index);
+  begin_backward(stage, microbatch);
+  compiled(stage, microbatch).backward(make_run(stage, microbatch, stream_));
+  end_input_gradient(stage, microbatch, false);
+  end_weight_gradient(stage, microbatch);
+  finish_action();
+}
+
+void Pipeline::backward_input(int index, int microbatch) {
+  Stage& stage = at(index);
+  begin_backward(stage, microbatch);
+  compiled(stage, microbatch).backward_input(make_run(stage, microbatch, stream_));
+  end_input_gradient(stage, microbatch, true);
+  finish_action();
+}
+
+void Pipeline::backward_weight(int index, int microbatch) {
+  Stage& stage = at(index);
+  compiled(stage, microbatch).backward_weight(make_run(stage, microbatch, stream_));
+  end_weight_gradient(stage, microbatch);
+  finish_action();
+}
+
+void Pipeline::overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) {
+  Stage &ahead = at(forward_part.stage), &behind = at(backward_part.stage);
+  const int f = static_cast<int>(forward_part.microbatch), b = static_cast<int>(backward_part.microbatch);
+  begin_forward(ahead, f);
+  begin_backward(behind, b);
+  second_.wait_for(stream_.record());
+  const bool split = backward_part.type == schedules::ActionType::backward_input;
+  const CompiledStage& its = compiled(behind, b);
+  execute_together(compiled(ahead, f).forward_program(), make_run(ahead, f, stream_), split ? its.input_program() : its.backward_program(),
+                   make_run(behind, b, second_));
+  stream_.wait_for(second_.record());
+  end_forward(ahead, f);
+  end_input_gradient(behind, b, split);
+  if (!split) end_weight_gradient(behind, b);
+  finish_action();
+}
+
+void Pipeline::reduce_grad(int stage) {
+  if (on_gradients) on_gradients(stage, stream_);
+}
+
+// Messages.
+
+int Pipeline::tag(int stage, int microbatch, bool backward, size_t value) const {
+  // Every message of a step has its own: (stage, value, direction, microbatch).
+  return ((stage * 16 + static_cast<int>(value)) * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
+}
+
+comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward, int peer) {
+  const CompiledStage& shape = compiled(stage, microbatch);
+  const Run run = make_run(stage, microbatch, stream_);
+  const bool sending = kind == comm::Message::Kind::send;
+  const int receiver = sending ? (backward ? stage.index - 1 : stage.index + 1) : stage.index;
+  std::vector<comm::Message> messages;
+  for (size_t k = 0; k < buffers.size(); ++k)
+    messages.push_back({kind, run.at(buffers[k]), shape.bytes(buffers[k]), peer, tag(receiver, microbatch, backward, k)});
+  return options_.peers->exchange(messages, stream_);
+}
+
+void Pipeline::send_forward(int index, int microbatch, int peer) {
+  Stage& stage = at(index);
+  InFlight& flight = in_flight(stage, microbatch);
+  flight.sent_activation = exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).sent(), false, peer);
+  if (!training_) {
+    stage.activations.release(flight.activations, std::exchange(flight.sent_activation, {}));
+    flight.activations = -1;
+  }
+}
+
+void Pipeline::recv_forward(int index, int microbatch, int peer) {
+  Stage& stage = at(index);
+  InFlight& flight = in_flight(stage, microbatch);
+  flight.activations = stage.activations.acquire();
+  flight.received_activation = exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).received(), false, peer);
+}
+
+void Pipeline::send_backward(int index, int microbatch, int peer) {
+  Stage& stage = at(index);
+  InFlight& flight = in_flight(stage, microbatch);
+  flight.sent_gradient = exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).received_gradients(flight.split), true, peer);
+  flight.gradient_sent = true;
+  release_when_done(stage, microbatch);
+}
+
+void Pipeline::recv_backward(int index, int microbatch, int peer) {
+  Stage& stage = at(index);
+  InFlight& flight = in_flight(stage, microbatch);
+  flight.gradients = stage.gradients.acquire();
+  flight.received_gradient = exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).sent_gradients(), true, peer);
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,175 @@
+// Trainer: one rank of a training run.
+#include <ppengine/engine/trainer.hpp>
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/hash.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+// Ranks lie data-parallel neighbours first: world rank = pipeline rank * data + data rank.
+void check_world(const ParallelOptions& parallel, int size) {
+  const int wanted = parallel.pipeline * parallel.data;
+  if (parallel.pipeline < 1 || parallel.data < 1) throw ConfigError("--pp and --dp are at least 1");
+  if (wanted != size)
+    throw ConfigError(fmt::format("--pp {} x --dp {} needs {} ranks, and there are {}", parallel.pipeline, parallel.data, wanted, size));
+}
+
+}  // namespace
+
+Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length)
+    : graph_(std::move(graph)), options_(options), world_(world) {
+  const ParallelOptions& parallel = options_.parallel;
+  check_world(parallel, world.size());
+  if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
+  if (batch_size % parallel.data != 0)
+    throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data, parallel.data));
+  pipeline_rank_ = world.rank() / parallel.data;
+  data_rank_ = world.rank() % parallel.data;
+
+  schedules::Plan plan = make_plan(parallel, /*inference=*/false);
+  split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built
+  const int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
+  auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length);
+  pipeline_comm_ = world.split(data_rank_, pipeline_rank_);
+  data_comm_ = world.split(pipeline_rank_, data_rank_);
+
+  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, pipeline_rank_, device, ModelRank::Options{parallel.type, true});
+  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, pipeline_comm_.get()});
+  evaluator_ = std::make_unique<Evaluator>(*model_, parallel, Evaluator::Groups{world, *pipeline_comm_, data_rank_});
+  optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
+  scratch_ = ops::Buffer(device, ops::reduce_workspace() + ops::buffer_alignment, &model_->memory());
+  for (int stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
+  pipeline_->prepare(split_batch(0, batch_size / parallel.data, pipeline_->plan().microbatches), length);
+}
+
+Trainer::~Trainer() = default;
+
+double Trainer::run_batch(const Batch& batch, double weight, bool accumulate) {
+  const int64_t mine = batch.sequences / options_.parallel.data;
+  StepInputs inputs;
+  inputs.batch = &batch;
+  inputs.microbatches = split_batch(mine * data_rank_, mine, pipeline_->plan().microbatches);
+  inputs.loss_weight = static_cast<float>(weight);
+  inputs.dropout_key = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
+  inputs.accumulate = accumulate;
+  recorder_.clear();
+  pipeline_->run(inputs, &recorder_);
+  idle_ = recorder_.span() > 0 ? 1.0 - recorder_.busy() / recorder_.span() : 0.0;
+  double loss = 0;
+  for (double one : pipeline_->losses()) loss += one;
+  return loss;
+}
+
+StepResult Trainer::step(std::span<const Batch> batches, double lr) {
+  const auto begin = std::chrono::steady_clock::now();
+  StepResult result;
+  int64_t valid = 0;
+  for (const Batch& batch : batches) {
+    check_batch(*graph_, batch);
+    valid += valid_tokens(*graph_, batch);
+    result.tokens += batch.sequences * batch.length;
+  }
+  if (valid == 0) throw ConfigError("every target of the batch is masked: there is nothing to learn from");
+  double loss = 0;
+  for (size_t i = 0; i < batches.size(); ++i) loss += run_batch(batches[i], 1.0 / double(valid), i > 0);
+  reduce_gradients();
+  sum_tied_gradients();
+  // The loss adds up over all ranks, the norm over the stages of one data-parallel rank (they are equal on the others).
+  double figures[2] = {loss, data_rank_ == 0 ? squared_norm() : 0.0};
+  world_.allreduce_values(std::span(figures));
+  result.loss = figures[0] / double(valid);
+  result.grad_norm = std::sqrt(figures[1]);
+  double scale = 1.0;
+  if (options_.grad_clip > 0) scale = std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
+  optimizer_->step(pipeline_->stream(), lr, scale);
+  pipeline_->stream().wait();
+  result.step = optimizer_->steps();
+  result.lr = lr;
+  result.idle_share = idle_;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+void Trainer::reduce_gradients() {
+  if (options_.parallel.data == 1) return;
+  std::vector<comm::Pending> pending;
+  for (int stage : model_->stages()) {
+    const ParameterStore& parameters = model_->parameters(stage);
+    pending.push_back(data_comm_->allreduce(parameters.gradients(), parameters.count(), ops::Type::f32, pipeline_->stream()));
+  }
+  for (auto& one : pending) one.wait();
+}
+
+// A weight that several stages use: its gradients go to the first of them, which sums them in the order of stages and gives the sum
+// to the others, so that all copies stay equal bit for bit.
+void Trainer::sum_tied_gradients() {
+  ops::Stream& stream = pipeline_->stream();
+  for (size_t id = 0; id < graph_->parameters().size(); ++id) {
+    const auto users = model_->users(static_cast<int>(id));
+    if (users.size() < 2) continue;
+    const size_t count = static_cast<size_t>(graph_->parameters()[id].shape.count()), bytes = count * sizeof(float);
+    const int owner = users.front(), tag = (1 << 28) + static_cast<int>(id);
+    const auto& rank_of = model_->stage_rank();
+    const int owner_rank = rank_of[static_cast<size_t>(owner)];
+    auto gradient = [&](int stage) { return model_->parameters(stage).gradients() + model_->parameters(stage).find(static_cast<int>(id))->offset; };
+    if (model_->has_stage(owner)) {
+      ops::Buffer incoming(model_->device(), bytes, &model_->memory());
+      for (size_t k = 1; k < users.size(); ++k) {
+        const float* other = incoming.as<float>();
+        if (model_->has_stage(users[k]))
+          other = gradient(users[k]);
+        else
+          pipeline_comm_->recv(incoming.data(), bytes, rank_of[static_cast<size_t>(users[k])], tag, stream).wait();
+        ops::add(stream, ops::Type::f32, gradient(owner), other, gradient(owner), static_cast<int64_t>(count));
+      }
+      for (size_t k = 1; k < users.size(); ++k) {
+        if (model_->has_stage(users[k]))
+          stream.copy(gradient(users[k]), gradient(owner), bytes);
+        else
+          pipeline_comm_->send(gradient(owner), bytes, rank_of[static_cast<size_t>(users[k])], tag, stream).wait();
+      }
+      stream.wait();
+    } else {
+      for (int stage : users)
+        if (model_->has_stage(stage)) {
+          pipeline_comm_->send(gradient(stage), bytes, owner_rank, tag, stream).wait();
+          pipeline_comm_->recv(gradient(stage), bytes, owner_rank, tag, stream).wait();
+        }
+    }
+  }
+}
+
+double Trainer::squared_norm() {
+  ops::Stream& stream = pipeline_->stream();
+  double total = 0;
+  for (int stage : model_->stages()) {
+    const ParameterStore& parameters = model_->parameters(stage);
+    // Ranges that this stage owns; a tied copy elsewhere counts once.
+    for (size_t i = 0; i < parameters.ranges().size();) {
+      size_t j = i;
+      while (j < parameters.ranges().size() && model_->owner(parameters.ranges()[j].id) == stage) ++j;
+      if (j > i) {
+        const auto &first = parameters.ranges()[i], &last = parameters.ranges()[j - 1];
+        const size_t count = last.offset + last.count - first.offset;
+        float* result = scratch_.as<float>();
+        ops::sum_squares(stream, parameters.gradients() + first.offset, result, static_cast<int64_t>(count), scratch_.at(ops::buffer_alignment));
+        float host = 0;
+        stream.copy(&host, result, sizeof(float));
+        stream.wait();
+        total += host;
+      }
+      i = j + 1;
+    }
+  }
+  return total;
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,177 @@
+// Checkpoints, written aside by all ranks and swapped in at the end.
+#include <ppengine/models/checkpoint.hpp>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
+#include <ppengine/base/json.hpp>
+#include <ppengine/models/parameters.hpp>
+#include <ppengine/models/safetensors_writer.hpp>
+#include <ppengine/models/weights.hpp>
+
+namespace ppengine::models {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* state_file = "trainer_state.json";
+
+// One file of a checkpoint: weights, or one state of the optimizer for each of them.
+std::vector<TensorSpec> weight_tensors(const ModelConfig& config) {
+  std::vector<TensorSpec> tensors;
+  for (const Parameter& one : list_parameters(config)) tensors.push_back({one.name, StoredType::f32, one.shape});
+  return tensors;
+}
+
+std::vector<TensorSpec> optimizer_tensors(const ModelConfig& config, const std::vector<std::string>& states) {
+  std::vector<TensorSpec> tensors;
+  for (const std::string& state : states)
+    for (const Parameter& one : list_parameters(config)) tensors.push_back({one.name + "." + state, StoredType::f32, one.shape});
+  return tensors;
+}
+
+// Calls visit(stage, range, name) for every parameter that this rank writes or holds.
+template <class Visit>
+void for_each_parameter(engine::ModelRank& model, bool owned_only, Visit&& visit) {
+  for (int stage : model.stages())
+    for (const engine::ParameterRange& range : model.parameters(stage).ranges())
+      if (!owned_only || model.owner(range.id) == stage) visit(stage, range, model.graph().parameters()[static_cast<size_t>(range.id)].name);
+}
+
+void write_part(SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix, const std::function<const float*(int stage)>& flat) {
+  std::vector<float> host;
+  for_each_parameter(trainer.model(), true, [&](int stage, const engine::ParameterRange& range, const std::string& name) {
+    host.resize(range.count);
+    trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, flat(stage), host);
+    writer.write(name + suffix, 0, host.data(), host.size() * sizeof(float));
+  });
+  writer.sync();
+}
+
+std::string state_json(const RunState& state, const engine::Optimizer& optimizer) {
+  nlohmann::json json{{"step", state.step},
+                      {"seed", state.seed},
+                      {"data", state.data},
+                      {"epoch", state.position.epoch},
+                      {"next_sequence", state.position.next},
+                      {"optimizer", optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd"},
+                      {"optimizer_steps", optimizer.steps()},
+                      {"optimizer_states", optimizer.state_names()}};
+  return json.dump(2) + "\n";
+}
+
+// Files that make the folder complete for Hugging Face: all small ones but the weights and what is written anew.
+void copy_companions(const fs::path& from, const fs::path& to) {
+  if (from.empty()) return;
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename().string();
+    const bool wanted = entry.is_regular_file() && (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
+    if (!wanted || name == "config.json" || name == state_file || name.ends_with(".index.json")) continue;
+    fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
+  }
+}
+
+// The new folder takes the place of the old one in a single step where the system can swap names.
+void swap_in(const fs::path& fresh, const fs::path& folder) {
+  const fs::path old = folder.string() + ".old";
+  std::error_code ignored;
+  if (fs::exists(folder)) {
+    constexpr unsigned rename_exchange = 2;
+    if (syscall(SYS_renameat2, AT_FDCWD, fresh.c_str(), AT_FDCWD, folder.c_str(), rename_exchange) != 0) {
+      fs::remove_all(old, ignored);
+      rename_and_sync(folder, old);
+      rename_and_sync(fresh, folder);
+    }
+    fs::remove_all(fresh, ignored);
+    fs::remove_all(old, ignored);
+  } else {
+    rename_and_sync(fresh, folder);
+  }
+  sync_folder(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
+}
+
+fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
+
+}  // namespace
+
+void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) {
+  const fs::path folder = without_slash(target), aside = folder.string() + ".saving";
+  comm::Communicator& world = trainer.world();
+  engine::Optimizer& optimizer = trainer.optimizer();
+  const auto states = optimizer.state_names();
+  const SafetensorsLayout weights(weight_tensors(config));
+  const SafetensorsLayout moments(optimizer_tensors(config, states), UINT64_MAX, "optimizer");
+  if (world.rank() == 0) {
+    std::error_code failed;
+    fs::remove_all(aside, failed);
+    fs::create_directories(aside, failed);
+    if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
+    SafetensorsWriter::create(aside, weights);
+    if (!states.empty()) SafetensorsWriter::create(aside, moments);
+  }
+  world.barrier();
+  if (trainer.data_rank() == 0) {
+    auto writer = SafetensorsWriter::open(aside, weights);
+    write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
+    if (!states.empty()) {
+      auto more = SafetensorsWriter::open(aside, moments);
+      for (size_t i = 0; i < states.size(); ++i) write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
+    }
+  }
+  world.barrier();
+  if (world.rank() == 0) {
+    SafetensorsWriter::open(aside, weights).commit();
+    if (!states.empty()) SafetensorsWriter::open(aside, moments).commit();
+    copy_companions(model_folder, aside);
+    write_file_atomically(aside / "config.json", config_json(config, "float32"));
+    write_file_atomically(aside / state_file, state_json(state, optimizer));
+    swap_in(aside, folder);
+  }
+  world.barrier();
+}
+
+RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const ModelConfig& config) {
+  const fs::path file = folder / state_file;
+  if (!fs::exists(file)) throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
+  const nlohmann::json json = read_json(file, 1 << 20);
+  const JsonPlace root(json, file.string());
+  root.expect_object();
+  constexpr std::int64_t most = INT64_MAX;
+  RunState state;
+  state.step = root.at("step").integer(0, most);
+  state.seed = static_cast<std::uint64_t>(root.integer_or("seed", 0, INT64_MIN, most));
+  state.data = root.string_or("data", "");
+  state.position.epoch = static_cast<std::uint64_t>(root.at("epoch").integer(0, most));
+  state.position.next = static_cast<std::uint64_t>(root.at("next_sequence").integer(0, most));
+
+  load_weights(trainer.model(), trainer.pipeline().stream(), config, WeightFiles::open(folder));
+  engine::Optimizer& optimizer = trainer.optimizer();
+  const auto states = optimizer.state_names();
+  const char* kind = optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd";
+  if (root.at("optimizer").string() != kind)
+    throw FileError(fmt::format("{}: was saved by the optimizer {}, not {}: give --optimizer {}", file.string(), root.at("optimizer").string(), kind,
+                                root.at("optimizer").string()));
+  optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
+  if (states.empty()) return state;
+  const WeightFiles moments = WeightFiles::open(folder / optimizer_file);
+  std::vector<float> host;
+  for (size_t i = 0; i < states.size(); ++i)
+    for_each_parameter(trainer.model(), false, [&](int stage, const engine::ParameterRange& range, const std::string& name) {
+      const StoredTensor& stored = moments.at(name + "." + states[i]);
+      if (stored.elements != range.count)
+        throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, range.count));
+      host.resize(range.count);
+      read_f32(stored, 0, range.count, host.data());
+      trainer.model().parameters(stage).load(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
+    });
+  return state;
+}
+
+}  // namespace ppengine::models

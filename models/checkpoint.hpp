@@ -1,0 +1,28 @@
+// Checkpoints: a Hugging Face folder plus the optimizer's state and where the run was. Every rank writes its part; the folder takes its
+// name only when it is whole, and until then the one before stays.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/config.hpp>
+#include <ppengine/models/data.hpp>
+
+namespace ppengine::models {
+
+struct RunState {
+  std::int64_t step = 0;
+  std::uint64_t seed = 0;
+  DataPosition position;
+  std::string data;  // what --data was
+};
+
+// All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
+void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const ModelConfig& config, const RunState& state,
+                     const std::filesystem::path& model_folder);
+
+// Weights, optimizer state and run state of a checkpoint, on any number of ranks and stages. FileError for what is missing or broken.
+RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const ModelConfig& config);
+
+}  // namespace ppengine::models

@@ -1,0 +1,97 @@
+// Evaluation of a model over a data set.
+#include <ppengine/models/evaluation.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/safetensors_writer.hpp>
+#include <ppengine/models/weights.hpp>
+
+namespace ppengine::models {
+namespace {
+
+std::int64_t count_sequences(const TokenSource& source, std::int64_t limit) {
+  constexpr std::uint64_t made_up = 64;
+  const bool is_file = std::filesystem::exists(source.name());
+  const std::uint64_t most = limit > 0 ? static_cast<std::uint64_t>(limit) : is_file ? source.sequences() : made_up;
+  return static_cast<std::int64_t>(std::min(most, source.sequences()));
+}
+
+EvaluationResult evaluate_all(const TokenSource& source, std::int64_t sequences, engine::Evaluator& evaluator, std::int64_t batch_size,
+                              const std::function<void(std::int64_t first)>& before_batch) {
+  EvaluationResult result;
+  for (std::int64_t first = 0; first < sequences; first += batch_size) {
+    std::vector<std::uint64_t> numbers(static_cast<std::size_t>(std::min(batch_size, sequences - first)));
+    std::iota(numbers.begin(), numbers.end(), static_cast<std::uint64_t>(first));
+    if (before_batch) before_batch(first);
+    const auto one = evaluator.run(read_batch(source, numbers));
+    result.loss_sum += one.loss_sum;
+    result.valid_tokens += one.valid_tokens;
+  }
+  return result;
+}
+
+}  // namespace
+
+double EvaluationResult::perplexity() const { return std::exp(loss()); }
+
+EvaluationResult evaluate(const TokenSource& source, engine::Evaluator& evaluator, std::int64_t batch_size, std::int64_t limit) {
+  return evaluate_all(source, count_sequences(source, limit), evaluator, batch_size, {});
+}
+
+EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communicator& world) {
+  const ModelSource model = open_model(options.model);
+  const auto graph = build_graph(model.config);
+  const auto source = open_source(model, options.data);
+  const engine::ParallelOptions& parallel = options.parallel;
+  if (parallel.pipeline * parallel.data != world.size())
+    throw ConfigError(fmt::format("--pp {} x --dp {} needs {} ranks, and there are {}", parallel.pipeline, parallel.data, parallel.pipeline * parallel.data, world.size()));
+  const int pipeline_rank = world.rank() / parallel.data, data_rank = world.rank() % parallel.data;
+  const auto pipeline_comm = world.split(data_rank, pipeline_rank);
+  const schedules::Plan plan = engine::make_plan(parallel, true);
+  auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
+  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, pipeline_rank, device, {parallel.type, false});
+  ops::Stream stream(device);
+  if (model.folder)
+    load_weights(rank, stream, model.config, WeightFiles::open(*model.folder));
+  else
+    for (int stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
+  stream.wait();
+
+  engine::Evaluator evaluator(rank, parallel, {world, *pipeline_comm, data_rank}, !options.logits.empty());
+  const std::filesystem::path file = options.logits;
+  const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(), sequences = count_sequences(*source, options.sequences);
+  std::optional<SafetensorsWriter> writer;
+  std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const SafetensorsLayout layout({{"logits", StoredType::f32, {sequences, length, vocabulary}}}, UINT64_MAX, file.stem().string());
+  if (!options.logits.empty()) {
+    if (file.extension() != ".safetensors") throw ConfigError(fmt::format("--logits {}: the file's name must end in .safetensors", options.logits));
+    if (world.rank() == 0) SafetensorsWriter::create(folder, layout);
+    world.barrier();
+    writer = SafetensorsWriter::open(folder, layout);
+  }
+  std::int64_t batch_first = 0;
+  evaluator.on_output = [&](std::int64_t first, std::int64_t, std::span<const float> logits) {
+    if (writer) writer->write("logits", static_cast<std::uint64_t>((batch_first + first) * length * vocabulary) * sizeof(float), logits.data(), logits.size_bytes());
+  };
+  const std::int64_t batch_size = options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
+  const EvaluationResult result = evaluate_all(*source, sequences, evaluator, batch_size, [&](std::int64_t first) {
+    batch_first = first;
+    if (options.progress && world.rank() == 0) options.progress(first, sequences);
+  });
+  if (writer) {
+    writer->sync();
+    world.barrier();
+    if (world.rank() == 0) writer->commit();
+    world.barrier();
+  }
+  return result;
+}
+
+}  // namespace ppengine::models

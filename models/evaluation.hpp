@@ -1,0 +1,36 @@
+// Evaluation: the loss of a model over a data set, and its logits where they are asked for.
+#pragma once
+
+#include <functional>
+
+#include <ppengine/engine/evaluator.hpp>
+#include <ppengine/models/training.hpp>
+
+namespace ppengine::models {
+
+struct EvaluationResult {
+  double loss_sum = 0;
+  std::int64_t valid_tokens = 0;
+  double loss() const { return valid_tokens > 0 ? loss_sum / double(valid_tokens) : 0.0; }
+  double perplexity() const;
+};
+
+// Sequences of the source in order, each once. All ranks call it. limit 0: all of a file, 64 of made-up data.
+EvaluationResult evaluate(const TokenSource& source, engine::Evaluator& evaluator, std::int64_t batch_size, std::int64_t limit = 0);
+
+struct EvaluationOptions {
+  std::string model;
+  DataChoice data;
+  engine::ParallelOptions parallel;
+  std::int64_t sequences = 0;  // 0: all of a file, 64 of made-up data
+  std::string logits;  // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
+  std::function<void(std::int64_t done, std::int64_t of)> progress;  // sequences, on rank 0
+};
+
+// From a model folder or preset; all ranks call it, all get the result.
+EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communicator& world);
+
+// The token source that a choice names, with the length that the model or the file gives.
+std::unique_ptr<TokenSource> open_source(const ModelSource& model, const DataChoice& choice);
+
+}  // namespace ppengine::models

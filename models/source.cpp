@@ -1,0 +1,28 @@
+// What --model names.
+#include <ppengine/models/source.hpp>
+
+#include <fmt/core.h>
+
+#include <ppengine/base/error.hpp>
+
+namespace ppengine::models {
+
+ModelSource open_model(const std::string& folder_or_preset) {
+  if (std::filesystem::is_directory(folder_or_preset)) {
+    ModelConfig config = load_config(folder_or_preset);
+    const std::int64_t positions = config.positions();
+    return {std::move(config), folder_or_preset, positions};
+  }
+  if (is_preset(folder_or_preset)) return {preset_config(folder_or_preset), {}, preset_sequence_length(folder_or_preset)};
+  throw FileError(fmt::format("{}: neither a model folder nor a preset; give a folder with config.json and model.safetensors, or tiny, mid or gpt2",
+                              folder_or_preset));
+}
+
+std::optional<Tokenizer> ModelSource::tokenizer() const {
+  if (!folder) return {};
+  const auto file = *folder / "tokenizer.json";
+  if (!std::filesystem::exists(file)) return {};
+  return Tokenizer::load(file);
+}
+
+}  // namespace ppengine::models

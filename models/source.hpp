@@ -1,0 +1,22 @@
+// What --model names: a folder in Hugging Face's layout, or a preset with random weights.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <ppengine/models/config.hpp>
+#include <ppengine/models/tokenizer.hpp>
+
+namespace ppengine::models {
+
+struct ModelSource {
+  ModelConfig config;
+  std::optional<std::filesystem::path> folder;  // where the weights are; empty for presets
+  std::int64_t sequence_length = 0;             // when nobody says: the preset's, or all positions of the model
+  std::optional<Tokenizer> tokenizer() const;   // folder/tokenizer.json where there is one
+};
+
+ModelSource open_model(const std::string& folder_or_preset);
+
+}  // namespace ppengine::models

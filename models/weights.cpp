@@ -1,0 +1,31 @@
+// Weights of a model folder into a rank's stages.
+#include <ppengine/models/weights.hpp>
+
+#include <fmt/core.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/parameters.hpp>
+
+namespace ppengine::models {
+
+void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files) {
+  const auto list = list_parameters(config);
+  const auto stored = match_parameters(config, files);
+  std::vector<float> host;
+  for (int stage : model.stages()) {
+    engine::ParameterStore& parameters = model.parameters(stage);
+    for (const engine::ParameterRange& range : parameters.ranges()) {
+      const std::string& name = model.graph().parameters()[static_cast<size_t>(range.id)].name;
+      size_t index = 0;
+      while (index < list.size() && list[index].name != name) ++index;
+      PPENGINE_ASSERT(index < list.size() && stored[index]->elements == range.count);
+      host.resize(range.count);
+      read_f32(*stored[index], 0, range.count, host.data());
+      parameters.load(stream, range, parameters.values(), host);
+    }
+    parameters.refresh(stream);
+  }
+  stream.wait();
+}
+
+}  // namespace ppengine::models

@@ -1,0 +1,143 @@
+// What the engine's tests share: small models, batches, and a run that gives back losses, gradients and weights by name.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <ppengine/base/hash.hpp>
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/trainer.hpp>
+#include <ppengine/schedules/lower.hpp>
+
+namespace ppengine::engine::test {
+
+inline std::shared_ptr<ops::Device> shared_device() {
+  static const auto device = ops::Device::open("cpu");
+  return device;
+}
+
+struct SmallModel {
+  int64_t vocabulary = 17, width = 12, layers = 4, heads = 3, positions = 9;
+  bool tied = false;
+  bool rms = false;  // Llama's parts in place of GPT-2's
+  float dropout = 0;
+};
+
+inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
+  auto graph = std::make_shared<Graph>();
+  const int64_t head_dim = model.width / model.heads;
+  Value x{};
+  {
+    auto top = graph->module("transformer");
+    x = graph->embedding(graph->tokens("input_ids"), "wte",
+                         {model.vocabulary, model.width, model.rms ? 0 : model.positions, model.rms ? "" : "wpe", 0.5f});
+    for (int64_t i = 0; i < model.layers; ++i) {
+      auto block = graph->module("h." + std::to_string(i));
+      const NormOptions norm{model.rms ? ops::NormKind::rms : ops::NormKind::layer, 1e-5f, !model.rms};
+      Value h = graph->norm(x, "ln_1", norm);
+      {
+        auto attention = graph->module("attn");
+        h = graph->linear(h, "c_attn", {.out = 3 * model.width, .file_layout = ops::WeightLayout::in_out, .init_scale = 0.3f});
+        h = graph->attention(h, {model.heads, model.heads, head_dim});
+        h = graph->linear(h, "c_proj", {.out = model.width, .file_layout = ops::WeightLayout::in_out, .init_scale = 0.3f});
+      }
+      x = graph->add(x, graph->dropout(h, model.dropout));
+      h = graph->norm(x, "ln_2", norm);
+      {
+        auto mlp = graph->module("mlp");
+        if (model.rms) {
+          const Value gate = graph->linear(h, "gate", {.out = 2 * model.width, .bias = false, .init_scale = 0.3f});
+          h = graph->gated_silu(gate, graph->linear(h, "up", {.out = 2 * model.width, .bias = false, .init_scale = 0.3f}));
+        } else {
+          h = graph->activation(graph->linear(h, "c_fc", {.out = 4 * model.width, .init_scale = 0.3f}), ops::ActivationKind::gelu_tanh);
+        }
+        h = graph->linear(h, "c_proj", {.out = model.width, .init_scale = 0.3f});
+      }
+      x = graph->add(x, graph->dropout(h, model.dropout));
+    }
+    x = graph->norm(x, "ln_f", {});
+  }
+  const Value logits =
+      graph->linear(x, "lm_head", {.out = model.vocabulary, .bias = false, .init_scale = 0.3f, .weight = model.tied ? "transformer.wte.weight" : ""});
+  graph->output(logits);
+  graph->loss(graph->cross_entropy(logits, graph->tokens("targets")));
+  return graph;
+}
+
+// Random tokens; every seventh target is masked where asked for.
+inline Batch make_batch(int64_t sequences, int64_t length, int64_t vocabulary, uint64_t seed, bool masked = false) {
+  Batch batch{sequences, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
+  for (int64_t i = 0; i < sequences * length; ++i) {
+    batch.inputs[0].tokens.push_back(static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
+    const bool mask = masked && i % 7 == 3;
+    batch.inputs[1].tokens.push_back(mask ? -100 : static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i) + 1) % static_cast<uint64_t>(vocabulary)));
+  }
+  return batch;
+}
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  Weights gradients, weights;  // after the last step
+};
+
+inline void collect(ModelRank& model, ops::Stream& stream, Outcome& into) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (int stage : model.stages()) {
+    const ParameterStore& store = model.parameters(stage);
+    for (const ParameterRange& range : store.ranges()) {
+      if (model.owner(range.id) != stage) continue;
+      const std::string& name = model.graph().parameters()[static_cast<size_t>(range.id)].name;
+      into.gradients[name].resize(range.count);
+      into.weights[name].resize(range.count);
+      store.save(stream, range, store.gradients(), into.gradients[name]);
+      store.save(stream, range, store.values(), into.weights[name]);
+    }
+  }
+}
+
+// Trains with ranks as threads and gives what rank 0 saw.
+inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options, const std::vector<Batch>& batches, double lr = 1e-2) {
+  Outcome outcome;
+  if (!options.parallel.device) options.parallel.device = shared_device();
+  const int ranks = options.parallel.pipeline * options.parallel.data;
+  comm::LocalOptions local;
+  local.devices.assign(static_cast<size_t>(ranks), options.parallel.device);
+  comm::run_threads(ranks, local, [&](comm::Communicator& world) {
+    Trainer trainer(graph, options, world, batches.front().sequences, batches.front().length);
+    for (const Batch& batch : batches) {
+      const StepResult result = trainer.step(batch, lr);
+      if (world.rank() == 0) {
+        outcome.losses.push_back(result.loss);
+        outcome.norms.push_back(result.grad_norm);
+      }
+    }
+    if (trainer.data_rank() == 0) collect(trainer.model(), trainer.pipeline().stream(), outcome);
+  });
+  return outcome;
+}
+
+// The largest difference relative to the largest magnitude of the reference, over all tensors; `worst` names the tensor.
+inline double difference(const Weights& got, const Weights& expected, std::string* worst = nullptr) {
+  double largest = 0;
+  BOOST_REQUIRE_EQUAL(got.size(), expected.size());
+  for (const auto& [name, reference] : expected) {
+    const auto& values = got.at(name);
+    BOOST_REQUIRE_EQUAL(values.size(), reference.size());
+    double scale = 1e-6, error = 0;
+    for (size_t i = 0; i < reference.size(); ++i) {
+      scale = std::max(scale, std::abs(double(reference[i])));
+      error = std::max(error, std::abs(double(values[i]) - double(reference[i])));
+    }
+    if (!(error / scale <= largest)) {
+      largest = error / scale;
+      if (worst) *worst = name;
+    }
+  }
+  return largest;
+}
+
+}  // namespace ppengine::engine::test
