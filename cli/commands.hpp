@@ -6,7 +6,13 @@
 
 namespace ppengine::cli {
 
+void add_bench(CLI::App& app);
 void add_devices(CLI::App& app);
+void add_eval(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_train(CLI::App& app);
+
+// Below `ppengine bench`.
+void add_bench_train(CLI::App& bench);
 
 }  // namespace ppengine::cli

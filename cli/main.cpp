@@ -105,6 +105,9 @@ int run(int argc, char** argv) {
   app.parse_complete_callback([&] { verbosity.apply(); });
   add_devices(app);
   add_plan(app);
+  add_train(app);
+  add_eval(app);
+  add_bench(app);
   add_footers(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

@@ -11,7 +11,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/base/json.hpp>
+#include <ppengine/base/detail/json.hpp>
 #include <ppengine/models/parameters.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
 #include <ppengine/models/weights.hpp>

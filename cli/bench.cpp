@@ -1,0 +1,12 @@
+// ppengine bench: one subcommand per thing measured.
+#include "commands.hpp"
+
+namespace ppengine::cli {
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Measure: warm-up, repeated runs, median and spread");
+  command->require_subcommand(1);
+  add_bench_train(*command);
+}
+
+}  // namespace ppengine::cli
