@@ -13,8 +13,28 @@ sycl::queue make_queue(const Device::Impl& device, bool chained) {
   return {device.context, device.device, sycl::property::queue::in_order()};
 }
 
-bool is_done(const sycl::event& event) {
-  return event.get_info<sycl::info::event::command_execution_status>() == sycl::info::event_command_status::complete;
+using Status = sycl::info::event_command_status;
+
+Status status_of(const sycl::event& event) { return event.get_info<sycl::info::event::command_execution_status>(); }
+
+bool is_done(const sycl::event& event) { return status_of(event) == Status::complete; }
+
+// Blocks until a command has finished. A thread that waits for a kernel on the CPU takes part in computing it (without it the kernel
+// has half of two cores), but only a kernel that has begun may be waited for: the OpenCL runtime can lose the wake-up, and hang for
+// good, when another thread (SYCL's, after a host task of oneDNN) is just handing the kernel over.
+void wait_for_command(sycl::event event) {
+  for (int spins = 0;; ++spins) {
+    const Status status = status_of(event);
+    if (status == Status::complete) break;
+    if (status == Status::running) {
+      event.wait();
+      break;
+    }
+    if (spins < 64)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
 }
 
 }  // namespace
@@ -22,7 +42,7 @@ bool is_done(const sycl::event& event) {
 bool Event::done() const { return !impl_ || is_done(impl_->event); }
 
 void Event::wait() const {
-  if (impl_) sycl::event(impl_->event).wait_and_throw();
+  if (impl_) wait_for_command(impl_->event);
 }
 
 bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
@@ -43,7 +63,7 @@ void Stream::Impl::submitted(sycl::event event) {
   if (ring.size() < max_outstanding) {
     ring.push_back(event);
   } else {
-    ring[next].wait();
+    wait_for_command(ring[next]);
     ring[next] = event;
     next = (next + 1) % max_outstanding;
   }
@@ -51,9 +71,16 @@ void Stream::Impl::submitted(sycl::event event) {
   if (chained) pending.push_back(std::move(event));
 }
 
+// From the oldest to the newest: the waiting thread helps with each kernel on the way.
+void Stream::Impl::wait() {
+  for (size_t i = 0; i < ring.size(); ++i) wait_for_command(ring[(next + i) % ring.size()]);
+  for (const sycl::event& event : pending) wait_for_command(event);
+  if (!chained) queue.wait_and_throw();
+}
+
 void* Stream::Impl::scratch(size_t bytes) {
   if (bytes > scratch_memory.bytes()) {
-    queue.wait_and_throw();
+    wait();
     scratch_memory = Buffer();
     scratch_memory = Buffer(device, bytes);
   }
@@ -66,7 +93,7 @@ Stream::Stream(Stream&&) noexcept = default;
 Stream::~Stream() {
   if (!impl_) return;
   try {
-    impl_->queue.wait();
+    impl_->wait();
   } catch (const std::exception&) {  // already reported by whoever waited; a destructor must not throw
   }
 }
@@ -94,12 +121,6 @@ void Stream::wait_for(const Event& event) {
   if (!event.done()) impl_->pending.push_back(event.impl()->event);
 }
 
-void Stream::wait() {
-  if (impl_->chained && !impl_->pending.empty()) {
-    for (auto& event : impl_->pending) event.wait_and_throw();
-    return;
-  }
-  impl_->queue.wait_and_throw();
-}
+void Stream::wait() { impl_->wait(); }
 
 }  // namespace ppengine::ops

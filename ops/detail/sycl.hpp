@@ -48,6 +48,8 @@ struct Stream::Impl {
   const std::vector<sycl::event>& dependencies() const { return pending; }
   // Must be called with the event of every submission.
   void submitted(sycl::event event);
+  // Blocks until everything submitted so far is done.
+  void wait();
 
   // Submits a command group: body(handler).
   template <class Body>
