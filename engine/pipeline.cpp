@@ -98,9 +98,10 @@ void Pipeline::upload_inputs(const StepInputs& inputs) {
       }
 }
 
-void Pipeline::run(const StepInputs& inputs, schedules::ActionObserver* observer) {
+void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
   prepare(inputs.microbatches, inputs.batch->length);
   step_ = &inputs;
+  recorder_ = recorder;
   upload_inputs(inputs);
   losses_.clear();
   for (auto& stage : stages_) {
@@ -111,7 +112,7 @@ void Pipeline::run(const StepInputs& inputs, schedules::ActionObserver* observer
         stream_.zero(stage->parameters->gradients() + range.offset, range.count * sizeof(float));
       }
   }
-  schedules::execute(plan_, model_.rank(), *this, observer);
+  schedules::execute(plan_, model_.rank(), *this, recorder);
   for (auto& stage : stages_) {
     const int loss = model_.graph().loss_value();
     if (loss < 0) continue;
@@ -130,6 +131,7 @@ void Pipeline::run(const StepInputs& inputs, schedules::ActionObserver* observer
       flight = {};
     }
   step_ = nullptr;
+  recorder_ = nullptr;
 }
 
 size_t Pipeline::block_bytes() const {

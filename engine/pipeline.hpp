@@ -10,6 +10,7 @@
 #include <ppengine/engine/block_pool.hpp>
 #include <ppengine/engine/compiled_stage.hpp>
 #include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/timeline.hpp>
 #include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::engine {
@@ -38,7 +39,7 @@ class Pipeline final : public schedules::ActionHandler {
   // Compiles for the microbatches' shapes where that has not happened yet (primitives, memory).
   void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length);
   // Runs the plan once. Blocks until this rank's work is done.
-  void run(const StepInputs& inputs, schedules::ActionObserver* observer = nullptr);
+  void run(const StepInputs& inputs, TimelineRecorder* recorder = nullptr);
 
   // Sum of the losses of each microbatch's valid tokens, where this rank has the stage that computes it; empty elsewhere.
   const std::vector<double>& losses() const { return losses_; }
@@ -79,6 +80,7 @@ class Pipeline final : public schedules::ActionHandler {
   void end_input_gradient(Stage& stage, int microbatch, bool split);
   void end_weight_gradient(Stage& stage, int microbatch);
   void release_when_done(Stage& stage, int microbatch);
+  void wait_for_message(comm::Pending& message);
   void finish_action();
   int tag(int stage, int microbatch, bool backward, size_t value) const;
   // One message per value that crosses the cut, all of them as one.
@@ -92,6 +94,7 @@ class Pipeline final : public schedules::ActionHandler {
   std::vector<std::unique_ptr<Stage>> stages_;
   ops::Buffer workspace_, second_workspace_;
   const StepInputs* step_ = nullptr;
+  TimelineRecorder* recorder_ = nullptr;
   std::vector<double> losses_;
 };
 

@@ -11,11 +11,16 @@ void Pipeline::finish_action() {
   if (model_.device()->info().is_cpu) stream_.wait();
 }
 
+void Pipeline::wait_for_message(comm::Pending& message) {
+  message.wait_on(stream_);
+  message = {};
+  if (recorder_) recorder_->work_begins();
+}
+
 void Pipeline::begin_forward(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
   if (flight.activations < 0) flight.activations = stage.activations.acquire();
-  flight.received_activation.wait_on(stream_);
-  flight.received_activation = {};
+  wait_for_message(flight.received_activation);
 }
 
 void Pipeline::end_forward(Stage& stage, int microbatch) {
@@ -52,8 +57,7 @@ void Pipeline::forward(int index, int microbatch) {
 void Pipeline::begin_backward(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
   if (flight.gradients < 0) flight.gradients = stage.gradients.acquire();
-  flight.received_gradient.wait_on(stream_);
-  flight.received_gradient = {};
+  wait_for_message(flight.received_gradient);
 }
 
 void Pipeline::end_input_gradient(Stage& stage, int microbatch, bool split) {

@@ -22,6 +22,8 @@ class TimelineRecorder final : public schedules::ActionObserver {
 
   void clear() { actions_.clear(); }
   void begin(const schedules::Position& position) override;
+  // The message that the action waited for is there: what comes now is work.
+  void work_begins() { started_ = now(); }
   void end(const schedules::Position& position) override;
 
   const std::vector<TimedAction>& actions() const { return actions_; }
