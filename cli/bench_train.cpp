@@ -1,6 +1,7 @@
 // ppengine bench train: tokens per second, idle share, memory, and the share of what a large matrix product reaches on the same ranks.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure.hpp>
@@ -19,7 +20,7 @@ struct BenchTrainFlags {
   ParallelFlags parallel;
   DataFlags data;
   int warmup = 2, repeat = 5;
-  bool recompute = false, json = false;
+  bool recompute = false, profile = false, json = false;
 
   void run();
 };
@@ -28,6 +29,7 @@ struct Measured {
   engine::Spread seconds;
   double idle_share = 0, loss = 0, rate = 0;  // rate: large matrix products, all ranks together
   std::vector<std::size_t> peak_bytes;
+  engine::Profile profile;
 };
 
 Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
@@ -45,6 +47,10 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
     seconds.push_back(world.allreduce_value(step.seconds, comm::Reduce::max));
     result.idle_share += world.allreduce_value(step.idle_share) / world.size() / flags.repeat;
     result.loss = step.loss;
+  }
+  if (flags.profile) {
+    trainer.pipeline().set_profile(&result.profile);
+    trainer.step(models::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
   }
   world.barrier();
   rates = std::max(rates, engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type));
@@ -89,6 +95,10 @@ void BenchTrainFlags::run() {
   fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high, tokens / result.seconds.low,
              1e3 * result.seconds.median);
   fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9, 100 * result.idle_share);
+  std::vector<std::pair<double, std::string>> slowest;
+  for (const auto& [what, entry] : result.profile.entries()) slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
+  std::ranges::sort(slowest, std::greater());
+  for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
   for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank) fmt::print("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
 }
 
@@ -103,6 +113,7 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--warmup", flags->warmup, "Steps before measuring (default 2)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Steps measured (default 5)")->check(CLI::Range(1, 10000));
   command->add_flag("--recompute", flags->recompute, "Compute activations again in the backward");
+  command->add_flag("--profile", flags->profile, "Where the time of rank 0's plan goes, op by op (measured in one more step)");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer("Examples:\n  ppengine bench train --model gpt2 --microbatches 4\n  ppengine bench train --model tiny --pp 2 --microbatches 8 --json");
   command->callback([flags] { flags->run(); });

@@ -115,15 +115,15 @@ void Emitter::add_gradient(int id, BufferId buffer) {
   set_gradient(id, sum);
 }
 
-void Emitter::emit(Program* program, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body) {
-  program->push_back({node_ ? node_->module : "", node_ ? node_->op->kind() : "", std::move(reads), std::move(writes), std::move(body)});
+void Emitter::emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body) {
+  program->push_back({node_->module, std::string(node_->op->kind()) + half, std::move(reads), std::move(writes), std::move(body)});
 }
 
 void Emitter::forward(std::vector<BufferId> reads, std::vector<BufferId> writes, Body body) {
-  emit(targets_.forward, std::move(reads), std::move(writes), std::move(body));
+  emit(targets_.forward, "", std::move(reads), std::move(writes), std::move(body));
 }
 void Emitter::input_half(std::vector<BufferId> reads, std::vector<BufferId> writes, Body body) {
-  emit(targets_.input_half, std::move(reads), std::move(writes), std::move(body));
+  emit(targets_.input_half, " dX", std::move(reads), std::move(writes), std::move(body));
 }
 
 void Emitter::parameter_gradients(std::vector<BufferId> reads, WeightBody body) {
@@ -136,7 +136,7 @@ void Emitter::parameter_gradients(std::vector<BufferId> reads, WeightBody body) 
   std::vector<std::pair<BufferId, size_t>> clear;  // beside a shared weight: these start from zero
   if (shared)
     for (BufferId id : fresh) clear.emplace_back(id, buffers_[static_cast<size_t>(id)].bytes);
-  emit(targets_.weight_half, std::move(reads), std::move(writes), [body = std::move(body), shared, clear](const Run& run) {
+  emit(targets_.weight_half, " dW", std::move(reads), std::move(writes), [body = std::move(body), shared, clear](const Run& run) {
     if (!run.accumulate)
       for (const auto& [id, bytes] : clear) run.stream.zero(run.at(id), bytes);
     body(run, run.accumulate || shared);

@@ -96,7 +96,7 @@ class Emitter {
 
  private:
   void place(BufferId id, Region region, size_t& end);
-  void emit(Program* program, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
+  void emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
 
   const Graph& graph_;
   std::vector<BufferInfo>& buffers_;

@@ -48,6 +48,9 @@ class Pipeline final : public schedules::ActionHandler {
   // Called when a stage's gradients are complete (REDUCE_GRAD).
   std::function<void(int stage, ops::Stream& stream)> on_gradients;
 
+  // Measures every instruction from now on (slower); null: no more.
+  void set_profile(Profile* profile) { profile_ = profile; }
+
   ops::Stream& stream() { return stream_; }
   const schedules::Plan& plan() const { return plan_; }
   // Bytes of activations and gradients blocks, by local stage: what the plan's count of live microbatches costs.
@@ -95,6 +98,7 @@ class Pipeline final : public schedules::ActionHandler {
   ops::Buffer workspace_, second_workspace_;
   const StepInputs* step_ = nullptr;
   TimelineRecorder* recorder_ = nullptr;
+  Profile* profile_ = nullptr;
   std::vector<double> losses_;
 };
 

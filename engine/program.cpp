@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include <ppengine/base/error.hpp>
@@ -77,7 +78,12 @@ size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program)
 
 void execute_one(const Instruction& instruction, const Run& run) {
   try {
+    if (!run.profile) return instruction.run(run);
+    run.stream.wait();
+    const auto begin = std::chrono::steady_clock::now();
     instruction.run(run);
+    run.stream.wait();
+    run.profile->add(instruction.kind, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {

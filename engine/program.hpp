@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,24 @@ struct BufferInfo {
   bool placed = false;  // region and offset are final
 };
 
+// Where the time goes: seconds and calls by what an instruction is. Measuring waits after every instruction.
+class Profile {
+ public:
+  struct Entry {
+    double seconds = 0;
+    int64_t calls = 0;
+  };
+  void add(const std::string& what, double seconds) {
+    Entry& entry = entries_[what];
+    entry.seconds += seconds;
+    ++entry.calls;
+  }
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, Entry> entries_;
+};
+
 // What an instruction sees when it runs.
 struct Run {
   ops::Stream& stream;
@@ -44,6 +63,7 @@ struct Run {
   bool accumulate = false;       // weight gradients: add to what is there
   uint64_t dropout_key = 0;      // of this step
   int64_t first_sequence = 0;    // number of the microbatch's first sequence in the global batch
+  Profile* profile = nullptr;    // null: nothing is measured
 
   void* at(BufferId id) const {
     if (id == no_buffer) return nullptr;
@@ -56,7 +76,7 @@ struct Run {
 
 struct Instruction {
   std::string module;  // for errors and profiles
-  const char* kind = "";
+  std::string kind;  // "linear", "linear dX", "linear dW"
   std::vector<BufferId> reads, writes;
   std::function<void(const Run&)> run;
 };
