@@ -59,7 +59,15 @@ struct KernelLibrary::Impl {
 };
 
 KernelLibrary::KernelLibrary(Device& device) : impl_(new Impl{device, {}, {}, {}}) {}
-KernelLibrary::~KernelLibrary() = default;
+
+// Compiled kernels stay until the process ends. The run-time compiler keeps tables of them that are gone before a device with static
+// lifetime is destroyed at exit, and freeing a bundle then crashes.
+KernelLibrary::~KernelLibrary() {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;  // never destroyed, still reachable
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(impl_));
+}
 
 const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {
   const std::string key = fmt::format("{}/{}", file, name);
