@@ -39,7 +39,9 @@ void write(Level severity, std::string_view text) {
   if (shown == Level::off || severity > shown) return;
   std::lock_guard lock(sink_mutex);
   if (current_sink) return current_sink(severity, text);
-  fmt::print(stderr, "ppengine: {}{}\n", severity <= Level::warning ? fmt::format("{}: ", names[int(severity)]) : "", text);
+  // Not fmt::print: it throws when stderr is closed, and a line of the log must never end a run.
+  const std::string prefix = severity <= Level::warning ? fmt::format("{}: ", names[static_cast<int>(severity)]) : "";
+  std::fputs(fmt::format("ppengine: {}{}\n", prefix, text).c_str(), stderr);
 }
 
 }  // namespace ppengine::log

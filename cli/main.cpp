@@ -65,7 +65,7 @@ std::string explain_leftover(const CLI::App& app, const CommandLine& line, const
   CLI::App* command = line.commands.back();
   if (leftover.empty()) return otherwise;
   const std::string word = leftover[0].substr(0, leftover[0].find('='));
-  const bool is_flag = word.starts_with("-");
+  const bool is_flag = word.starts_with('-');
   std::vector<std::string> known;
   if (is_flag) {
     for (const CLI::App* each : line.commands)
@@ -132,7 +132,10 @@ int run(int argc, char** argv) {
 }
 
 int report(const char* text, ExitCode code) {
-  fmt::print(stderr, "ppengine: {}\n", text);
+  // Not fmt::print, which throws when stderr is closed: nothing would catch that here.
+  std::fputs("ppengine: ", stderr);
+  std::fputs(text, stderr);
+  std::fputs("\n", stderr);
   return static_cast<int>(code);
 }
 

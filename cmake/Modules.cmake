@@ -9,9 +9,11 @@ foreach(_folder base schedules ops comm engine models)
 endforeach()
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp ${PPENGINE_INCLUDE}/ppengine/ppengine.hpp SYMBOLIC)
 
+# Paths are hashed relative to the project, so that clones and worktrees share what one of them has compiled.
 find_program(PPENGINE_CCACHE ccache)
 if(PPENGINE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${PPENGINE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${PPENGINE_CCACHE})
 endif()
 
 add_library(ppengine_options INTERFACE)
@@ -53,7 +55,11 @@ endif()
 # ppengine_test(NAME SOURCES a.cpp ... [LINK target ...] [PCH header]): ctest runs it as NAME.
 function(ppengine_test name)
   cmake_parse_arguments(ARG "" "PCH" "SOURCES;LINK" ${ARGN})
-  add_executable(test_${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
+  if(NOT TARGET ppengine_test_main)
+    add_library(ppengine_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+    target_link_libraries(ppengine_test_main PRIVATE ppengine_options Boost::unit_test_framework)
+  endif()
+  add_executable(test_${name} $<TARGET_OBJECTS:ppengine_test_main> ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE ppengine_options ppengine fmt::fmt-header-only nlohmann_json::nlohmann_json Boost::unit_test_framework ${ARG_LINK})
   target_compile_definitions(test_${name} PRIVATE PPENGINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PPENGINE_BINARY="$<TARGET_FILE:ppengine_cli>")
   if(ARG_PCH)
