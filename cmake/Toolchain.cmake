@@ -27,4 +27,4 @@ target_link_libraries(ppengine_sycl INTERFACE ${PPENGINE_SYCL_LIBRARY} ${PPENGIN
 # The wheels' own libraries carry no search path, and only DT_RPATH (not DT_RUNPATH) is inherited by what they load.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_BUILD_RPATH ${_lib})
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" ${_lib})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/.." ${_lib})  # for bin/ and for lib/ppengine/
