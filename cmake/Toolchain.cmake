@@ -1,9 +1,21 @@
 # Where SYCL, oneDNN and oneCCL are: an installed oneAPI (ONEAPI_ROOT) or the wheels that scripts/setup put in .toolchain.
-# Gives the target ppengine::sycl and the variables PPENGINE_TOOLCHAIN_LIB (a list of folders) and PPENGINE_TOOLCHAIN_INCLUDE.
-if(DEFINED ENV{ONEAPI_ROOT} AND EXISTS "$ENV{ONEAPI_ROOT}/compiler/latest/include/sycl/sycl.hpp")
+# Gives the target ppengine_sycl and the variables PPENGINE_TOOLCHAIN_LIB (a list of folders) and PPENGINE_TOOLCHAIN_INCLUDE.
+if(DEFINED ENV{ONEAPI_ROOT} AND EXISTS "$ENV{ONEAPI_ROOT}/include/sycl/sycl.hpp")  # the unified layout: one folder for all
   set(_root "$ENV{ONEAPI_ROOT}")
-  set(_include ${_root}/compiler/latest/include ${_root}/dnnl/latest/include ${_root}/ccl/latest/include ${_root}/mpi/latest/include)
-  set(_lib ${_root}/compiler/latest/lib ${_root}/dnnl/latest/lib ${_root}/ccl/latest/lib ${_root}/mpi/latest/lib ${_root}/tbb/latest/lib)
+  set(_include ${_root}/include)
+  set(_lib ${_root}/lib)
+elseif(DEFINED ENV{ONEAPI_ROOT} AND EXISTS "$ENV{ONEAPI_ROOT}/compiler/latest/include/sycl/sycl.hpp")  # a folder per component
+  set(_root "$ENV{ONEAPI_ROOT}")
+  set(_include "")
+  set(_lib "")
+  foreach(_component compiler dnnl ccl mpi tbb umf tcm)
+    if(EXISTS ${_root}/${_component}/latest/include)
+      list(APPEND _include ${_root}/${_component}/latest/include)
+    endif()
+    if(EXISTS ${_root}/${_component}/latest/lib)
+      list(APPEND _lib ${_root}/${_component}/latest/lib)
+    endif()
+  endforeach()
 else()
   get_filename_component(_root ${PROJECT_SOURCE_DIR}/.toolchain REALPATH)
   if(NOT EXISTS ${_root}/include/sycl/sycl.hpp)
@@ -12,7 +24,18 @@ else()
   set(_include ${_root}/include)
   set(_lib ${_root}/lib)
 endif()
-set(PPENGINE_TOOLCHAIN_ROOT ${_root})
+
+# Another toolchain than at the last run: forget what was found in the old one.
+if(PPENGINE_TOOLCHAIN_ROOT AND NOT PPENGINE_TOOLCHAIN_ROOT STREQUAL _root)
+  get_cmake_property(_cached CACHE_VARIABLES)
+  foreach(_variable ${_cached})
+    string(FIND "${${_variable}}" "${PPENGINE_TOOLCHAIN_ROOT}/" _at)
+    if(_at EQUAL 0)
+      unset(${_variable} CACHE)
+    endif()
+  endforeach()
+endif()
+set(PPENGINE_TOOLCHAIN_ROOT ${_root} CACHE INTERNAL "The SYCL toolchain in use")
 set(PPENGINE_TOOLCHAIN_INCLUDE ${_include} CACHE INTERNAL "Headers of the SYCL toolchain")
 set(PPENGINE_TOOLCHAIN_LIB ${_lib} CACHE INTERNAL "Libraries of the SYCL toolchain")
 
