@@ -88,14 +88,17 @@ void try_policies(Search& search) {
             }
 }
 
-AutoPlan search_order(const PlanRequest& request) {
+// `known`: an order that is allowed too, so that the result is never worse.
+AutoPlan search_order(const PlanRequest& request, const AutoPlan* known = nullptr) {
   Search search{request, {}, false};
+  if (known) search.consider(known->plan, known->origin);
   try_named(search);
   try_policies(search);
   if (!search.found)
     throw ConfigError(
         fmt::format("no order fits {} live microbatches a rank; allow at least {}, one for each stage of a rank",
                     request.memory_limit, (request.stages + request.ranks - 1) / request.ranks));
+  if (known) return std::move(search.best);
   // 3. Small changes, as long as they help.
   Plan better = improve_order(search.best.plan, request.costs, request.memory_limit);
   search.consider(std::move(better), search.best.origin + ", improved");
@@ -110,7 +113,7 @@ std::string binding_limit(const PlanRequest& request, const AutoPlan& best) {
   std::string limit;
   double gain = best.makespan * 1e-9;
   auto lift = [&](const PlanRequest& lifted, const std::string& what) {
-    const double makespan = search_order(lifted).makespan;
+    const double makespan = search_order(lifted, &best).makespan;
     if (best.makespan - makespan <= gain) return;
     gain = best.makespan - makespan;
     limit = fmt::format("{} (without it: {:.6g})", what, makespan);

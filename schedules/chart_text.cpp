@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ppengine/schedules/chart.hpp>
+#include <ppengine/schedules/chart_parts.hpp>
 #include <ppengine/schedules/chart_style.hpp>
 
 namespace ppengine::schedules {
@@ -33,7 +34,11 @@ class TextDrawing {
     const double wanted = timeline.end * scale_for_labels();
     labelled_ = wanted > 0 && wanted <= static_cast<double>(room) * max_bands;
     scale_ = labelled_ ? wanted / timeline.end : timeline.end > 0 ? room / timeline.end : 1;
-    total_ = labelled_ ? static_cast<int>(std::ceil(wanted)) : room;
+    total_ = labelled_ ? static_cast<int>(std::ceil(wanted - 1e-9)) : room;
+    // Ticks at round times, and bands that begin at one.
+    tick_ = nice_step(12 / scale_);
+    if (labelled_ && total_ > room && tick_ * scale_ <= room)
+      columns_ = static_cast<int>(std::lround(std::floor(room / (tick_ * scale_)) * tick_ * scale_));
   }
 
   std::string draw() {
@@ -72,9 +77,10 @@ class TextDrawing {
   std::string axis(int begin, int end) const {
     std::string line(static_cast<std::size_t>(label_width_ + end - begin), ' ');
     line.replace(0, 4, "time");
-    for (int c = begin; c < end; c += 20) {
-      const std::string at = fmt::format("|{:.5g}", c / scale_);
-      const auto place = static_cast<std::size_t>(label_width_ + c - begin);
+    for (int i = static_cast<int>(std::ceil(begin / (tick_ * scale_) - 1e-9)); std::lround(i * tick_ * scale_) < end;
+         ++i) {
+      const std::string at = fmt::format("|{:.6g}", i * tick_);
+      const auto place = static_cast<std::size_t>(label_width_ + std::lround(i * tick_ * scale_) - begin);
       if (place + at.size() <= line.size()) line.replace(place, at.size(), at);
     }
     return line + '\n';
@@ -143,7 +149,7 @@ class TextDrawing {
   TextChart options_;
   int label_width_ = 0, columns_ = 0, total_ = 0;
   bool several_stages_ = false, labelled_ = false;
-  double scale_ = 1;
+  double scale_ = 1, tick_ = 1;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace ppengine::schedules {
 namespace {
 
 constexpr std::size_t largest_plan = 6000;
-constexpr std::int64_t step_budget = 3'000'000;
+constexpr std::int64_t step_budget = 1'500'000;
 
 // Whether two actions of one row depend on each other directly: F before B or I before W of a pair. (Dependencies
 // through other ranks show up as a deadlock in the simulation.)

@@ -20,9 +20,9 @@ struct TimelineEvent {
 
 struct TimelineRow {
   int rank = 0;
-  std::vector<TimelineEvent> compute;   // F B I W, overlaps; UNSHARD, RESHARD and REDUCE_GRAD where they take time
-  std::vector<TimelineEvent> messages;  // sends and receives
-  std::vector<MemoryPoint> memory;      // steps; may be empty
+  std::vector<TimelineEvent> compute = {};   // F B I W, overlaps; UNSHARD, RESHARD and REDUCE_GRAD where they take time
+  std::vector<TimelineEvent> messages = {};  // sends and receives
+  std::vector<MemoryPoint> memory = {};      // steps; may be empty
   double idle_share = 0;
   int peak_live_microbatches = 0;
 };

@@ -56,12 +56,11 @@ class Validator {
                                        "has only {} actions; is the number of microbatches right?",
                                        plan_.stages, plan_.microbatches, actions)));
     if (const auto text = missing_stage_or(""); !text.empty()) throw PlanError(text);
-    std::vector<bool> used(static_cast<std::size_t>(plan_.ranks), false);
-    for (const int rank : plan_.stage_rank) used[static_cast<std::size_t>(rank)] = true;
-    for (int rank = 0; rank < plan_.ranks; ++rank)
-      if (!used[static_cast<std::size_t>(rank)])
-        throw PlanError(
-            fmt::format("rank {} runs no stage; its row is empty; give every rank a row with actions", rank));
+    for (int rank = 0; rank < plan_.ranks; ++rank) {
+      const auto& row = plan_.of(rank);
+      if (std::all_of(row.begin(), row.end(), [](const Action& a) { return a.type == ActionType::idle; }))
+        throw PlanError(fmt::format("rank {} runs no stage: its row has no actions; give every rank a row", rank));
+    }
   }
   std::string missing_stage_or(const std::string& otherwise) const {
     if (static_cast<int>(plan_.stage_rank.size()) != plan_.stages)

@@ -1,5 +1,5 @@
-// Deferred receives: a receive that is posted early keeps a buffer, and on some transports the link, busy. Two rules: PyTorch's, and
-// one that no transport can turn into a deadlock.
+// Deferred receives: a receive that is posted early keeps a buffer, and on some transports the link, busy. Two rules:
+// PyTorch's, and one that no transport can turn into a deadlock.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -30,7 +30,8 @@ Plan defer_recv(Plan plan) {
     const std::vector<Action> row = std::move(plan.of(rank));
     std::vector<Action> out;
     out.reserve(row.size());
-    // What has not been put into the new order yet, by peer, in the old order. Uses come in that order too, nearly always.
+    // What has not been put into the new order yet, by peer, in the old order. Uses come in that order too, nearly
+    // always.
     std::map<int, std::deque<Action>> pending;
     auto peer_of = [&](const Action& message) { return plan.rank_of(peer_stage(message)); };
     auto receive = [&](const Action& recv) {
