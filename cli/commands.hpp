@@ -13,6 +13,7 @@ void add_plan(CLI::App& app);
 void add_train(CLI::App& app);
 
 // Below `ppengine bench`.
+void add_bench_ops(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 
 }  // namespace ppengine::cli

@@ -11,7 +11,7 @@
 namespace ppengine::ops {
 
 std::span<const Implementation<Softmax, SoftmaxSpec>> Softmax::implementations() {
-  static const std::array list{sycl_softmax};
+  static const std::array list{onednn_softmax, sycl_softmax};
   return list;
 }
 

@@ -92,3 +92,8 @@ inline void norm_backward_input(const T* src, const T* diff_dst, const T* gamma,
   }
 FOR_EACH_TYPE(STAMP)
 #undef STAMP
+
+// From the statistics that oneDNN keeps to ours.
+KERNEL_1D variance_to_rstd(const float* variance, float* rstd, float epsilon, long count, long chunk) {
+  for_chunk(count, chunk, [=](long i) { rstd[i] = 1.0f / sycl::sqrt(variance[i] + epsilon); });
+}

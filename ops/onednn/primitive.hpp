@@ -41,7 +41,7 @@ class Primitive {
   // oneDNN reads a memory object's pointer when the work runs, not when it is submitted: an object may be pointed elsewhere only when
   // its last use is done. A stream has fewer submissions outstanding than there are sets here.
   static constexpr size_t sets = 2 * Stream::Impl::max_outstanding;
-  static constexpr size_t max_arguments = 8;
+  static constexpr size_t max_arguments = 10;
 
   dnnl::primitive primitive_;
   std::vector<dnnl::memory> memories_;  // sets × count
