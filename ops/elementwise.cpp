@@ -79,8 +79,16 @@ void copy_strided(Stream& stream, const Tensor& src, const Tensor& dst) {
 
 void transpose(Stream& stream, const float* src, float* dst, int64_t rows, int64_t columns) {
   if (rows <= 0 || columns <= 0) return;
-  plain_kernel(stream.device(), PlainKernel::transpose_f32)
-      .launch_2d(stream, static_cast<size_t>(divide_up(rows, 16)), static_cast<size_t>(divide_up(columns, 16)), 16, 16, src, dst, rows, columns);
+  Device& device = stream.device();
+  const int64_t down = divide_up(rows, 16), across = divide_up(columns, 16);
+  if (device.info().is_cpu) {
+    const int64_t chunk = cpu_chunk(device, down * across, 4);
+    plain_kernel(device, PlainKernel::transpose_cached_f32)
+        .launch(stream, static_cast<size_t>(divide_up(down * across, chunk)), 16, src, dst, rows, columns, down * across, chunk);
+  } else {
+    plain_kernel(device, PlainKernel::transpose_f32)
+        .launch_2d(stream, static_cast<size_t>(down), static_cast<size_t>(across), 16, 16, src, dst, rows, columns);
+  }
 }
 
 void dropout(Stream& stream, Type type, const void* src, const void* add, void* dst, int64_t count, float p, uint64_t key, uint64_t first) {

@@ -29,7 +29,7 @@ void dropout(Stream& stream, Type type, const void* src, const void* add, void* 
 
 // sums[columns] (+)= column sums of src[rows,columns]; f32 result.
 void sum_rows(Stream& stream, Type type, const void* src, float* sums, int64_t rows, int64_t columns, bool accumulate);
-// *result = sum of src (double accumulation where the device has it, pairwise otherwise); deterministic. workspace: reduce_workspace() bytes.
+// *result = sum of src, accumulated in two floats (about 48 bits) on every device; deterministic. workspace: reduce_workspace() bytes.
 size_t reduce_workspace();
 void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
 // *result = sum of squares.

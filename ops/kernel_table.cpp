@@ -23,7 +23,7 @@ constexpr Name names[] = {
     {"elementwise", "cast_f32_bf16"},  {"elementwise", "cast_f32_i32"},    {"elementwise", "cast_bf16_f32"},
     {"elementwise", "cast_bf16_i32"},  {"elementwise", "cast_i32_f32"},    {"elementwise", "cast_i32_bf16"},
     {"elementwise", "copy_strided_2"}, {"elementwise", "copy_strided_4"},
-    {"elementwise", "transpose_f32"},
+    {"elementwise", "transpose_f32"},  {"elementwise", "transpose_cached_f32"},
     {"optimizer", "sum_rows_f32"},     {"optimizer", "sum_rows_bf16"},
     {"optimizer", "sum_partial"},      {"optimizer", "sum_squares_partial"}, {"optimizer", "sum_final"},
     {"optimizer", "adamw"},            {"optimizer", "adamw_copy"},        {"optimizer", "sgd"},
@@ -46,8 +46,8 @@ const Kernel& plain_kernel(Device& device, PlainKernel f32, Type type, const cha
   return plain_kernel(device, static_cast<PlainKernel>(static_cast<size_t>(f32) + (type == Type::bf16 ? 1 : 0)));
 }
 
-const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type) {
-  return device.kernels().get(file, fmt::format("{}_{}", name, name_of(type)));
+const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type, bool wide) {
+  return device.kernels().get(file, fmt::format("{}_{}{}", name, name_of(type), wide ? "_wide" : ""));
 }
 
 }  // namespace ppengine::ops

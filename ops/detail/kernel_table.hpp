@@ -16,7 +16,7 @@ enum class PlainKernel : uint8_t {
   fill_f32, fill_bf16, fill_i32,
   cast_f32_bf16, cast_f32_i32, cast_bf16_f32, cast_bf16_i32, cast_i32_f32, cast_i32_bf16,
   copy_strided_2, copy_strided_4,
-  transpose_f32,
+  transpose_f32, transpose_cached_f32,
   sum_rows_f32, sum_rows_bf16,
   sum_partial, sum_squares_partial, sum_final,
   adamw, adamw_copy, sgd,

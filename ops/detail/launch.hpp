@@ -45,6 +45,18 @@ inline Split split_rows(const Device& device, int64_t rows, int64_t width) {
   return {static_cast<size_t>(rows), std::min(size, static_cast<size_t>(device.info().max_work_group)), 1};
 }
 
+// Rows that teams reduce (ops/kernels/rows.hpp): a sub-group has a row, or a whole work-group has a wide one.
+struct TeamSplit : Split {
+  bool wide;
+};
+
+inline TeamSplit split_team_rows(const Device& device, int64_t rows, int64_t width) {
+  if (device.info().is_cpu) return {split_rows(device, rows, width), false};
+  if (width > 1024) return {split_rows(device, rows, width), true};
+  const int64_t rows_per_group = 4;  // sub-groups of 32 in a work-group of 128; narrower ones take turns
+  return {{static_cast<size_t>(divide_up(rows, rows_per_group)), 128, rows_per_group}, false};
+}
+
 // A column sum: `groups` in x, each of size_y rows by size_x columns.
 struct ColumnSplit {
   size_t groups, size_y, size_x;
@@ -57,7 +69,7 @@ inline ColumnSplit split_columns(const Device& device, int64_t rows, int64_t wid
   return {static_cast<size_t>(divide_up(width, 32)), size_y, 32};
 }
 
-// Looks up "name_f32" or "name_bf16".
-const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type);
+// Looks up "name_f32" or "name_bf16", with "_wide" behind it for whole work-groups.
+const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type, bool wide = false);
 
 }  // namespace ppengine::ops

@@ -1,12 +1,11 @@
 // Activations, forward and backward. All are finite for every finite input: what grows is clamped where the result is flat.
+#include "math.hpp"
 #include "values.hpp"
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + sycl::exp(-x)); }
-
 struct Silu {
-  static float forward(float x) { return x / (1.0f + sycl::exp(-x)); }
+  static float forward(float x) { return x / (1.0f + fast_exp(-x)); }
   static float slope(float x) {
-    const float s = sigmoid(x);
+    const float s = fast_sigmoid(x);
     return s * (1.0f + x * (1.0f - s));
   }
 };
@@ -16,22 +15,22 @@ struct Relu {
   static float slope(float x) { return x > 0.0f ? 1.0f : 0.0f; }
 };
 
-// x · (1 + tanh u) / 2 with u = k (x + c x³); (1 + tanh u) / 2 is sigmoid(2u).
+// x · (1 + tanh u) / 2 with u = k (x + c x³); (1 + tanh u) / 2 is fast_sigmoid(2u).
 struct GeluTanh {
   static constexpr float k2 = 2.0f * 0.79788456080286535588f, c = 0.044715f;
-  static float forward(float x) { return x / (1.0f + sycl::exp(-k2 * x * (1.0f + c * x * x))); }
+  static float forward(float x) { return x / (1.0f + fast_exp(-k2 * x * (1.0f + c * x * x))); }
   static float slope(float x) {
-    const float near = sycl::clamp(x, -12.0f, 12.0f);  // beyond, sigmoid(2u) is 0 or 1 in f32
-    const float s = sigmoid(k2 * near * (1.0f + c * near * near));
+    const float near = sycl::clamp(x, -12.0f, 12.0f);  // beyond, fast_sigmoid(2u) is 0 or 1 in f32
+    const float s = fast_sigmoid(k2 * near * (1.0f + c * near * near));
     return s + near * s * (1.0f - s) * k2 * (1.0f + 3.0f * c * near * near);
   }
 };
 
 struct GeluErf {
   static constexpr float root_half = 0.70710678118654752440f, density = 0.39894228040143267794f;
-  static float forward(float x) { return 0.5f * x * (1.0f + sycl::erf(x * root_half)); }
+  static float forward(float x) { return 0.5f * x * (1.0f + fast_erf(x * root_half)); }
   static float slope(float x) {
-    return 0.5f * (1.0f + sycl::erf(x * root_half)) + x * density * sycl::exp(-0.5f * x * x);
+    return 0.5f * (1.0f + fast_erf(x * root_half)) + x * density * fast_exp(-0.5f * x * x);
   }
 };
 

@@ -1,51 +1,71 @@
 // Both ends of a language model: token embedding and cross entropy.
+#include "math.hpp"
 #include "rows.hpp"
 
-// The largest logit of a row and Σ exp(logit - largest), in one pass: work-items keep their own maximum and rescale their sum when it
+// The largest logit of a row and Σ exp(logit - largest), in one pass: each work-item keeps its own maximum and rescales its sum when that
 // grows, once per eight elements.
 struct LogSum {
   float top, total;
 };
 
-template <class T>
-inline LogSum log_sum(const T* x, long classes) {
-  const float top = row_max(classes, [=](long i) { return load(x, i); });
-  const float total = row_sum(classes, [=](long i) { return sycl::exp(load(x, i) - top); });
-  return {top, total};
+template <class Team, class T>
+inline LogSum log_sum(const Team& team, const T* x, long classes) {
+  constexpr int block = 8;
+  const long lane = team.lane(), size = team.size();
+  float top = -3.4e38f, total = 0;
+  long i = 0;
+  for (; i + block * size <= classes; i += block * size) {
+    float values[block];
+    float higher = top;
+    for (int k = 0; k < block; ++k) values[k] = load(x, i + k * size + lane);
+    for (int k = 0; k < block; ++k) higher = sycl::fmax(higher, values[k]);
+    total *= fast_exp(top - higher);
+    for (int k = 0; k < block; ++k) total += fast_exp(values[k] - higher);
+    top = higher;
+  }
+  for (i += lane; i < classes; i += size) {
+    const float value = load(x, i), higher = sycl::fmax(top, value);
+    total = total * fast_exp(top - higher) + fast_exp(value - higher);
+    top = higher;
+  }
+  const float highest = team_max(team, top);
+  return {highest, team_sum(team, total * fast_exp(top - highest))};
 }
 
-template <class T>
+template <class Team, class T>
 inline void cross_entropy(const T* logits, const int* targets, float weight, float* losses, T* diff, long rows,
                           long classes, long chunk) {
-  const bool leader = item_1d().get_local_id(0) == 0;
-  for_rows(rows, chunk, [=](long row) {
+  for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = logits + row * classes;
-    const int target = targets[row];
+    T* out = diff + row * classes;
+    const long target = targets[row];
+    const bool leader = team.lane() == 0;
     if (target < 0 || target >= classes) {
       if (leader) losses[row] = 0.0f;
-      if (diff) for_range(0, classes, [=](long i) { store(diff, row * classes + i, 0.0f); });
+      if (diff) for_width(team, classes, [=](long i) { store(out, i, 0.0f); });
       return;
     }
-    const LogSum sum = log_sum(x, classes);
+    const LogSum sum = log_sum(team, x, classes);
     const float hit = load(x, target);
     if (leader) losses[row] = sycl::log(sum.total) - (hit - sum.top);
     if (!diff) return;
-    sycl::group_barrier(item_1d().get_group());  // diff may be logits: the target's logit is read before it is written
+    sycl::group_barrier(team.group);  // diff may be logits: all have read the target's logit before it is overwritten
     const float factor = weight / sum.total;
-    for_range(0, classes, [=](long i) { store(diff, row * classes + i, factor * sycl::exp(load(x, i) - sum.top)); });
-    sycl::group_barrier(item_1d().get_group());
-    if (leader) {
-      const float p = sycl::exp(hit - sum.top) / sum.total;
-      store(diff, row * classes + target, weight * (p - 1.0f));
-    }
+    for_width(team, classes, [=](long i) { store(out, i, factor * fast_exp(load(x, i) - sum.top)); });
+    sycl::group_barrier(team.group);
+    if (leader) store(out, target, weight * (fast_exp(hit - sum.top) / sum.total - 1.0f));
   });
 }
 
-#define STAMP(SUFFIX, T)                                                                                               \
+#define STAMP(SUFFIX, T, TEAM)                                                                                         \
   KERNEL_1D cross_entropy_##SUFFIX(const T* logits, const int* targets, float weight, float* losses, T* diff,           \
                                    long rows, long classes, long chunk) {                                              \
-    cross_entropy(logits, targets, weight, losses, diff, rows, classes, chunk);                                         \
-  }                                                                                                                    \
+    cross_entropy<TEAM>(logits, targets, weight, losses, diff, rows, classes, chunk);                                   \
+  }
+FOR_EACH_TYPE_AND_TEAM(STAMP)
+#undef STAMP
+
+#define STAMP(SUFFIX, T)                                                                                               \
   KERNEL_1D embedding_##SUFFIX(const int* ids, const T* tokens, const T* positions, const int* first, T* dst,           \
                                long rows, long length, long width, long vocabulary, long table_rows, long first_token, \
                                long chunk) {                                                                           \

@@ -71,48 +71,69 @@ struct Exact {
   }
 };
 
-syclexp::work_group_static<float[2][256]> item_sums;
+// Adds up the sub-group's sums in a fixed tree; its first work-item has the result.
+inline Exact sub_group_total(Exact sum) {
+  const auto group = syclext::this_work_item::get_sub_group();
+  const int lane = static_cast<int>(group.get_local_linear_id()), size = static_cast<int>(group.get_local_linear_range());
+  for (int step = 1; step < size; step *= 2) {
+    const Exact other{sycl::shift_group_left(group, sum.high, step), sycl::shift_group_left(group, sum.low, step)};
+    if (lane + step < size) sum.add(other);
+  }
+  return sum;
+}
 
-// Every work-item's sum, added up by work-item 0 in order of the items. At most 256 work-items.
-inline Exact group_total(Exact mine) {
+// One partial sum per sub-group. The number of them depends on the compiler's choice of sub-groups: it stands in front.
+inline void store_partial(float* workspace, Exact sum) {
   const auto item = item_1d();
-  float(&all)[2][256] = item_sums;
-  const int lane = static_cast<int>(item.get_local_id(0)), size = static_cast<int>(item.get_local_range(0));
-  all[0][lane] = mine.high;
-  all[1][lane] = mine.low;
-  sycl::group_barrier(item.get_group());
-  Exact total;
-  if (lane == 0)
-    for (int i = 0; i < size; ++i) total.add(Exact{all[0][i], all[1][i]});
-  return total;
+  const auto group = syclext::this_work_item::get_sub_group();
+  const long per_group = group.get_group_linear_range();
+  const long index = static_cast<long>(item.get_group(0)) * per_group + static_cast<long>(group.get_group_linear_id());
+  if (group.get_local_linear_id() == 0) {
+    workspace[2 + 2 * index] = sum.high;
+    workspace[3 + 2 * index] = sum.low;
+    if (index == 0) *workspace = static_cast<float>(per_group * static_cast<long>(item.get_group_range(0)));
+  }
 }
 
-inline void store_partial(float* partials, Exact total) {
+template <class Term>
+inline void partial_sum(const float* src, float* workspace, long count, long chunk, Term term) {
   const auto item = item_1d();
-  if (item.get_local_id(0) != 0) return;
-  partials[2 * item.get_group(0)] = total.high;
-  partials[2 * item.get_group(0) + 1] = total.low;
+  const long lane = item.get_local_id(0), size = item.get_local_range(0);
+  const long begin = static_cast<long>(item.get_group(0)) * chunk, end = sycl::min(begin + chunk, count);
+  Exact a, b, c, d;  // four at a time hide the latency of additions
+  long i = begin;
+  for (; i + 4 * size <= end; i += 4 * size) {
+    term(a, src[i + lane]);
+    term(b, src[i + size + lane]);
+    term(c, src[i + 2 * size + lane]);
+    term(d, src[i + 3 * size + lane]);
+  }
+  for (i += lane; i < end; i += size) term(a, src[i]);
+  a.add(b);
+  c.add(d);
+  a.add(c);
+  store_partial(workspace, sub_group_total(a));
 }
 
-KERNEL_1D sum_partial(const float* src, float* partials, long count, long chunk) {
-  Exact sum;
-  for_chunk(count, chunk, [&](long i) { sum.add(src[i]); });
-  store_partial(partials, group_total(sum));
+KERNEL_1D sum_partial(const float* src, float* workspace, long count, long chunk) {
+  partial_sum(src, workspace, count, chunk, [](Exact& sum, float value) { sum.add(value); });
 }
 
-KERNEL_1D sum_squares_partial(const float* src, float* partials, long count, long chunk) {
-  Exact sum;
-  for_chunk(count, chunk, [&](long i) {
-    const float square = src[i] * src[i];
+KERNEL_1D sum_squares_partial(const float* src, float* workspace, long count, long chunk) {
+  partial_sum(src, workspace, count, chunk, [](Exact& sum, float value) {
+    const float square = value * value;
     sum.add(square);
-    sum.low += sycl::fma(src[i], src[i], -square);
+    sum.low += sycl::fma(value, value, -square);
   });
-  store_partial(partials, group_total(sum));
 }
 
-KERNEL_1D sum_final(const float* partials, float* result, long groups) {
+// One work-group; its first sub-group adds up the partial sums.
+KERNEL_1D sum_final(const float* workspace, float* result) {
+  const auto group = syclext::this_work_item::get_sub_group();
+  if (group.get_group_linear_id() != 0) return;
+  const long partials = static_cast<long>(*workspace), size = group.get_local_linear_range();
   Exact sum;
-  for_range(0, groups, [&](long i) { sum.add(Exact{partials[2 * i], partials[2 * i + 1]}); });
-  const Exact total = group_total(sum);
-  if (item_1d().get_local_id(0) == 0) *result = total.high + total.low;
+  for (long i = group.get_local_linear_id(); i < partials; i += size) sum.add(Exact{workspace[2 + 2 * i], workspace[3 + 2 * i]});
+  sum = sub_group_total(sum);
+  if (group.get_local_linear_id() == 0) *result = sum.high + sum.low;
 }

@@ -1,6 +1,6 @@
 // Activations by oneDNN.
 #include <ppengine/ops/detail/implementations.hpp>
-#include <ppengine/ops/onednn/eltwise_like.hpp>
+#include <ppengine/ops/onednn/refusal.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -50,8 +50,7 @@ Refusal refusal(const Device& device, const ActivationSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.count == 0) return "oneDNN takes no empty tensors";
   if (auto reason = onednn::primitive_refusal(describe_forward(device, spec, true))) return reason;
-  if (auto reason = onednn::primitive_refusal(describe_backward(device, spec, true))) return reason;
-  return onednn::slower_on_cpu(device);
+  return onednn::primitive_refusal(describe_backward(device, spec, true));
 }
 
 }  // namespace

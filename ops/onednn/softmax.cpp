@@ -1,6 +1,6 @@
 // Softmax by oneDNN.
 #include <ppengine/ops/detail/implementations.hpp>
-#include <ppengine/ops/onednn/eltwise_like.hpp>
+#include <ppengine/ops/onednn/refusal.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -41,8 +41,7 @@ Refusal refusal(const Device& device, const SoftmaxSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.rows == 0) return "oneDNN takes no empty tensors";
   if (auto reason = onednn::primitive_refusal(describe_forward(device, spec, true))) return reason;
-  if (auto reason = onednn::primitive_refusal(describe_backward(device, spec, true))) return reason;
-  return onednn::slower_on_cpu(device);
+  return onednn::primitive_refusal(describe_backward(device, spec, true));
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ namespace {
 class SyclCrossEntropy final : public CrossEntropy {
  public:
   SyclCrossEntropy(Device& device, const CrossEntropySpec& spec)
-      : spec_(spec), kernel_(typed_kernel(device, "loss", "cross_entropy", spec.type)), rows_(split_rows(device, spec.rows, spec.classes)) {}
+      : spec_(spec),
+        rows_(split_team_rows(device, spec.rows, spec.classes)),
+        kernel_(typed_kernel(device, "loss", "cross_entropy", spec.type, rows_.wide)) {}
 
   void forward(Stream& stream, const void* logits, const int32_t* targets, float* losses) override {
     launch(stream, logits, targets, 0.0f, losses, nullptr);
@@ -28,8 +30,8 @@ class SyclCrossEntropy final : public CrossEntropy {
   }
 
   CrossEntropySpec spec_;
+  TeamSplit rows_;
   const Kernel& kernel_;
-  Split rows_;
 };
 
 }  // namespace

@@ -10,11 +10,11 @@ class SyclNorm final : public Norm {
   SyclNorm(Device& device, const NormSpec& spec)
       : spec_(spec),
         layer_(spec.kind == NormKind::layer),
-        forward_(typed_kernel(device, "norm", "norm_forward", spec.type)),
-        backward_input_(typed_kernel(device, "norm", "norm_backward_input", spec.type)),
-        backward_weight_(typed_kernel(device, "norm", layer_ ? "layer_norm_backward_weight" : "rms_norm_backward_weight", spec.type)),
-        rows_(split_rows(device, spec.rows, spec.width)),
-        columns_(split_columns(device, spec.rows, spec.width)) {}
+        rows_(split_team_rows(device, spec.rows, spec.width)),
+        columns_(split_columns(device, spec.rows, spec.width)),
+        forward_(typed_kernel(device, "norm", "norm_forward", spec.type, rows_.wide)),
+        backward_input_(typed_kernel(device, "norm", "norm_backward_input", spec.type, rows_.wide)),
+        backward_weight_(typed_kernel(device, "norm", layer_ ? "layer_norm_backward_weight" : "rms_norm_backward_weight", spec.type)) {}
 
   void forward(Stream& stream, const void* src, const void* gamma, const void* beta, void* dst, float* mean, float* rstd) override {
     forward_.launch(stream, rows_.groups, rows_.size, src, gamma, spec_.bias ? beta : nullptr, dst, mean, rstd, spec_.rows, spec_.width,
@@ -40,9 +40,9 @@ class SyclNorm final : public Norm {
  private:
   NormSpec spec_;
   bool layer_;
-  const Kernel &forward_, &backward_input_, &backward_weight_;
-  Split rows_;
+  TeamSplit rows_;
   ColumnSplit columns_;
+  const Kernel &forward_, &backward_input_, &backward_weight_;
 };
 
 }  // namespace

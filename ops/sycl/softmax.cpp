@@ -9,9 +9,9 @@ class SyclSoftmax final : public Softmax {
  public:
   SyclSoftmax(Device& device, const SoftmaxSpec& spec)
       : spec_(spec),
-        forward_(typed_kernel(device, "norm", "softmax", spec.type)),
-        backward_(typed_kernel(device, "norm", "softmax_backward", spec.type)),
-        rows_(split_rows(device, spec.rows, spec.width)) {}
+        rows_(split_team_rows(device, spec.rows, spec.width)),
+        forward_(typed_kernel(device, "norm", "softmax", spec.type, rows_.wide)),
+        backward_(typed_kernel(device, "norm", "softmax_backward", spec.type, rows_.wide)) {}
 
   void forward(Stream& stream, const void* src, void* dst) override {
     forward_.launch(stream, rows_.groups, rows_.size, src, dst, spec_.rows, spec_.width, rows_.chunk);
@@ -23,8 +23,8 @@ class SyclSoftmax final : public Softmax {
 
  private:
   SoftmaxSpec spec_;
+  TeamSplit rows_;
   const Kernel &forward_, &backward_;
-  Split rows_;
 };
 
 }  // namespace

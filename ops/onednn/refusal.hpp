@@ -1,4 +1,4 @@
-// What oneDNN's norm, activation and softmax share: reasons to refuse.
+// Why oneDNN would not serve a norm, an activation or a softmax.
 #pragma once
 
 #include <string_view>
@@ -12,12 +12,6 @@ template <class PrimitiveDesc>
 Refusal primitive_refusal(const PrimitiveDesc& desc) {
   if (!desc) return "oneDNN has no such primitive for this device and type";
   if (std::string_view(desc.impl_info_str()).starts_with("ref")) return "oneDNN has only its reference code for this device and type";
-  return {};
-}
-
-// Measured by `ppengine bench ops`, which runs both: see docs/ops.md.
-inline Refusal slower_on_cpu(const Device& device) {
-  if (device.info().is_cpu) return "it can, but our kernel is as fast or faster on CPUs ('ppengine bench ops' shows both)";
   return {};
 }
 
