@@ -27,10 +27,17 @@ struct EvalFlags {
       const models::EvaluationResult mine = models::run_evaluation(options, world);
       if (world.rank() == 0) result = mine;
     });
-    if (json)
-      fmt::print("{}\n", nlohmann::json{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}}.dump());
-    else
-      fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens\n", result.loss(), result.perplexity(), result.valid_tokens);
+    const double accuracy = result.sums > 0 ? double(result.right_sums) / double(result.sums) : 0.0;
+    if (json) {
+      nlohmann::json line{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}};
+      if (result.sums > 0) line.update({{"accuracy", accuracy}, {"sums", result.sums}});
+      if (!result.answer.empty()) line["answer"] = result.answer;
+      fmt::print("{}\n", line.dump());
+      return;
+    }
+    fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens\n", result.loss(), result.perplexity(), result.valid_tokens);
+    if (result.sums > 0) fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
+    if (!result.answer.empty()) fmt::print("{}\n", result.answer);
   }
 };
 
@@ -44,11 +51,13 @@ void add_eval(CLI::App& app) {
   flags->parallel.add(*command);
   command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")->check(CLI::Range(1L, 1L << 40));
   command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")->type_name("FILE.safetensors");
+  command->add_option("--ask", flags->options.ask, "With task:addition: a sum for the model to answer, as 23+58")->type_name("SUM");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n"
       "  ppengine eval --model my-gpt2/ --data valid.npy --json\n"
-      "  ppengine eval --model my-llama/ --data text.txt --seq-len 512 --pp 2 --logits logits.safetensors");
+      "  ppengine eval --model my-llama/ --data text.txt --seq-len 512 --pp 2 --logits logits.safetensors\n"
+      "  ppengine eval --model trained/ --data task:addition --ask 23+58");
   command->callback([flags] { flags->run(); });
 }
 

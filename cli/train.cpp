@@ -10,6 +10,7 @@
 #include "commands.hpp"
 #include "progress.hpp"
 #include "run_flags.hpp"
+#include "timeline_files.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -26,6 +27,7 @@ struct TrainFlags {
   double lr = 1e-3;
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
   std::vector<double> betas{0.9, 0.999};
+  std::string trace, timeline;
   bool no_decay_1d = false, json = false;
 
   void add(CLI::App& command);
@@ -74,6 +76,7 @@ class Reporter final : public models::TrainingListener {
 
   bool stop_requested() override { return interrupts > 0; }
 
+  std::int64_t first_step() const { return info_.first_step; }
   void finish(const models::TrainingResult& result) {
     if (json_) return;
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
@@ -92,7 +95,7 @@ class Reporter final : public models::TrainingListener {
 };
 
 void TrainFlags::add(CLI::App& command) {
-  command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or tiny, mid, gpt2 with random weights")->type_name("DIR|PRESET");
+  command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or demo, tiny, mid, gpt2 with random weights")->type_name("DIR|PRESET");
   data.add(command, true);
   parallel.add(command);
   const char* group = "Training";
@@ -115,12 +118,16 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--resume", options.resume, "Checkpoint to go on from")->type_name("DIR")->group(group);
   command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")->type_name("DATA")->group(group);
   command.add_option("--eval-every", options.eval_every, "Steps between evaluations")->check(CLI::Range(1L, 1L << 40))->group(group);
+  command.add_option("--trace", trace, "Write what every rank did in all steps, for ui.perfetto.dev")->type_name("FILE")->group(group);
+  command.add_option("--timeline", timeline, "Write a page with the last step as measured and as simulated, and draw it in the terminal")
+      ->type_name("FILE.html")
+      ->group(group);
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
 }
 
 void TrainFlags::run() {
   if (options.model.empty()) options.model = options.resume;
-  if (options.model.empty()) throw ConfigError("--model is required: a folder, or tiny, mid or gpt2");
+  if (options.model.empty()) throw ConfigError("--model is required: a folder, or demo, tiny, mid or gpt2");
   options.data = data.get();
   options.trainer.parallel = parallel.options(options.data.batch_size);
   options.trainer.optimizer.kind = engine::parse_optimizer(optimizer);
@@ -132,6 +139,8 @@ void TrainFlags::run() {
   options.lr.peak = lr;
   options.lr.steps = options.steps;
   options.dropout = dropout == "model";
+  options.record = !trace.empty();
+  for (const std::string& file : {trace, timeline}) check_writable(file);
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
   Reporter reporter(json, 0);
@@ -141,6 +150,10 @@ void TrainFlags::run() {
     if (world.rank() == 0) result = std::move(mine);
   });
   reporter.finish(result);
+  const TimelineFiles files(result, parallel.dp, options.trainer.parallel.schedule);
+  if (!trace.empty()) files.write_trace(trace, reporter.first_step());
+  if (!timeline.empty()) files.write_page(timeline);
+  if (!timeline.empty() && !json) files.print();
   if (result.interrupted) throw CLI::RuntimeError(static_cast<int>(ExitCode::interrupted));
 }
 
@@ -154,7 +167,8 @@ void add_train(CLI::App& app) {
       "Examples:\n"
       "  ppengine train --model tiny --data task:addition --steps 200 --lr 3e-3\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --schedule interleavedzerobubble --stages 4 --microbatches 8 --json\n"
-      "  ppengine train --model my-gpt2/ --data tokens.npy --pp 2 --dp 2 --batch-size 16 --save out/ --save-every 100");
+      "  ppengine train --model my-gpt2/ --data tokens.npy --pp 2 --dp 2 --batch-size 16 --save out/ --save-every 100\n"
+      "  ppengine train --model tiny --data synthetic --pp 2 --steps 10 --timeline steps.html --trace steps.json");
   command->callback([flags] { flags->run(); });
 }
 

@@ -72,7 +72,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<Evaluator> evaluator_;
-  TimelineRecorder recorder_;
+  TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
   ops::Buffer scratch_;
   double idle_ = 0;
 };

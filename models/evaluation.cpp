@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/models/addition_answers.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
 #include <ppengine/models/weights.hpp>
@@ -44,7 +45,24 @@ EvaluationResult evaluate(const TokenSource& source, engine::Evaluator& evaluato
   return evaluate_all(source, count_sequences(source, limit), evaluator, batch_size, {});
 }
 
+namespace {
+
+void answer_questions(const std::string& ask, engine::Evaluator& evaluator, comm::Communicator& world, std::int64_t vocabulary, EvaluationResult& result) {
+  auto sums = addition::held_out_sums();
+  result.sums = static_cast<std::int64_t>(sums.size());
+  if (!ask.empty()) sums.push_back(*addition::parse_question(ask));
+  const auto answers = addition::answer_sums(evaluator, world, sums, vocabulary);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(result.sums); ++i) result.right_sums += answers[i] == sums[i].answer();
+  if (!ask.empty()) result.answer = addition::show(sums.back(), answers.back());
+}
+
+}  // namespace
+
 EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communicator& world) {
+  const bool adds = options.data.data == "task:addition";
+  if (!options.ask.empty() && !adds) throw ConfigError("--ask goes with --data task:addition: it asks a model that has learned to add");
+  if (!options.ask.empty() && !addition::parse_question(options.ask))
+    throw ConfigError(fmt::format("--ask '{}' is not a sum of two numbers from 0 to 99: give one as 23+58", options.ask));
   const ModelSource model = open_model(options.model);
   const auto graph = build_graph(model.config);
   const auto source = open_source(model, options.data);
@@ -64,7 +82,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     for (int stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
   stream.wait();
 
-  engine::Evaluator evaluator(rank, parallel, {world, *pipeline_comm, data_rank}, !options.logits.empty());
+  engine::Evaluator evaluator(rank, parallel, {world, *pipeline_comm, data_rank}, !options.logits.empty() || adds);
   const std::filesystem::path file = options.logits;
   const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(), sequences = count_sequences(*source, options.sequences);
   std::optional<SafetensorsWriter> writer;
@@ -81,7 +99,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     if (writer) writer->write("logits", static_cast<std::uint64_t>((batch_first + first) * length * vocabulary) * sizeof(float), logits.data(), logits.size_bytes());
   };
   const std::int64_t batch_size = options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
-  const EvaluationResult result = evaluate_all(*source, sequences, evaluator, batch_size, [&](std::int64_t first) {
+  EvaluationResult result = evaluate_all(*source, sequences, evaluator, batch_size, [&](std::int64_t first) {
     batch_first = first;
     if (options.progress && world.rank() == 0) options.progress(first, sequences);
   });
@@ -91,6 +109,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     if (world.rank() == 0) writer->commit();
     world.barrier();
   }
+  if (adds) answer_questions(options.ask, evaluator, world, vocabulary, result);
   return result;
 }
 

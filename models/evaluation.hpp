@@ -13,6 +13,9 @@ struct EvaluationResult {
   std::int64_t valid_tokens = 0;
   double loss() const { return valid_tokens > 0 ? loss_sum / double(valid_tokens) : 0.0; }
   double perplexity() const;
+  // task:addition only: sums that training never shows, and how many of them the model answers right.
+  std::int64_t sums = 0, right_sums = 0;
+  std::string answer;  // to EvaluationOptions::ask: "23+58=81"
 };
 
 // Sequences of the source in order, each once. All ranks call it. limit 0: all of a file, 64 of made-up data.
@@ -24,6 +27,7 @@ struct EvaluationOptions {
   engine::ParallelOptions parallel;
   std::int64_t sequences = 0;  // 0: all of a file, 64 of made-up data
   std::string logits;  // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
+  std::string ask;     // a sum for the model of the addition task to answer: "23+58"
   std::function<void(std::int64_t done, std::int64_t of)> progress;  // sequences, on rank 0
 };
 

@@ -109,7 +109,8 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     result.last = trainer.step(batches, options.lr.at(state.step + 1));
     ++state.step;
     result.last.step = state.step;
-    if (options.record) timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+    if (!options.record) timeline.clear();
+    timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
     if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
     result.interrupted = world.allreduce_value(std::int64_t{first_rank && listener.stop_requested()}, comm::Reduce::max) != 0;
     if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
@@ -119,7 +120,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   if (!result.interrupted) evaluate_now();
   for (const auto& one : gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
   for (const auto& one : gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
-  if (options.record) result.timelines = gather(world, timeline);
+  result.timelines = gather(world, timeline);
   result.plan = trainer.plan();
   return result;
 }

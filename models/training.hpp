@@ -35,7 +35,7 @@ struct TrainingOptions {
   std::string eval_data;            // empty: no evaluation between steps
   std::int64_t eval_every = 0;      // 0: at the end only
   std::int64_t eval_sequences = 0;  // 0: all of a file, 64 of made-up data
-  bool record = false;              // keep the timelines of all steps (traces)
+  bool record = false;              // keep the timelines of all steps (traces), not only of the last one
 };
 
 struct RunInfo {
@@ -62,7 +62,7 @@ struct TrainingResult {
   std::vector<std::size_t> peak_bytes;  // per rank
   std::vector<double> idle_share;       // per rank, of the last step
   schedules::Plan plan;
-  // With `record`: what each rank did, step after step, in seconds from the first step's start.
+  // What each rank did, in the last step or (with `record`) in all of them one after the other.
   std::vector<std::vector<engine::TimedAction>> timelines;
 };
 

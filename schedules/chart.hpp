@@ -11,6 +11,7 @@ namespace ppengine::schedules {
 struct TextChart {
   bool color = false;  // ANSI colours
   int width = 100;     // columns; longer timelines are cut into bands, very long ones are drawn without labels
+  int bands = 12;      // as many of them at most
 };
 std::string chart_text(const Timeline& timeline, const TextChart& options = {});
 

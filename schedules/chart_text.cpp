@@ -11,7 +11,6 @@
 namespace ppengine::schedules {
 namespace {
 
-constexpr int max_bands = 12;
 constexpr int max_text_ranks = 128;
 
 // One character of the chart with its colours.
@@ -32,7 +31,7 @@ class TextDrawing {
     // As wide as the labels ask for, if that does not take too many bands; otherwise everything on one band without
     // labels.
     const double wanted = timeline.end * scale_for_labels();
-    labelled_ = wanted > 0 && wanted <= static_cast<double>(room) * max_bands;
+    labelled_ = wanted > 0 && wanted <= static_cast<double>(room) * options.bands;
     scale_ = labelled_ ? wanted / timeline.end : timeline.end > 0 ? room / timeline.end : 1;
     total_ = labelled_ ? static_cast<int>(std::ceil(wanted - 1e-9)) : room;
     // Ticks at round times, and bands that begin at one.

@@ -1,0 +1,54 @@
+// A training run as pictures.
+#include "timeline_files.hpp"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
+#include <ppengine/engine/measured.hpp>
+#include <ppengine/engine/trace.hpp>
+#include <ppengine/schedules/chart.hpp>
+
+namespace ppengine::cli {
+
+TimelineFiles::TimelineFiles(const models::TrainingResult& result, int data, const std::string& schedule) : result_(result), data_(data) {
+  const schedules::Plan& plan = result.plan;
+  std::vector<std::vector<engine::TimedAction>> rows;
+  for (std::size_t rank = 0; rank < result.timelines.size(); rank += static_cast<std::size_t>(data)) rows.push_back(result.timelines[rank]);
+  if (rows.size() < static_cast<std::size_t>(plan.ranks) || rows.front().empty()) return;  // no step was run
+  const auto run = engine::last_run(plan, rows);
+  const std::string what = fmt::format("{}: {} ranks, {} stages, {} microbatches", schedule, plan.ranks, plan.stages, plan.microbatches);
+  measured_ = engine::measured_timeline(run, fmt::format("Step {} as measured, {}", result.last.step, what));
+  simulated_ = engine::simulated_timeline(plan, engine::measured_costs(plan, run), "The same step simulated with the measured mean times");
+}
+
+void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step) const {
+  engine::write_trace(file, result_.plan, data_, result_.timelines, first_step);
+}
+
+void TimelineFiles::write_page(const std::string& file) const {
+  schedules::Timeline measured = measured_, simulated = simulated_;
+  measured.end = simulated.end = std::max(measured.end, simulated.end);  // one scale for both
+  write_file_atomically(file, schedules::chart_html({measured, simulated}, "ppengine train"));
+}
+
+void TimelineFiles::print() const {
+  schedules::TextChart look;
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) look.width = size.ws_col;
+  look.color = terminal && !std::getenv("NO_COLOR");
+  look.bands = 3;
+  fmt::print("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
+}
+
+void check_writable(const std::string& file) {
+  const auto folder = std::filesystem::path(file).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder)) throw FileError(fmt::format("{}: the folder {} is not there", file, folder.string()));
+}
+
+}  // namespace ppengine::cli

@@ -1,0 +1,29 @@
+// What a training run did, as files and in the terminal: a trace for Perfetto, a page with the measured and the simulated timeline.
+#pragma once
+
+#include <ppengine/models/training.hpp>
+#include <ppengine/schedules/timeline.hpp>
+#include <string>
+
+namespace ppengine::cli {
+
+class TimelineFiles {
+ public:
+  // schedule: its name, for titles. data: data-parallel ranks; pictures show the first of them, the trace all.
+  TimelineFiles(const models::TrainingResult& result, int data, const std::string& schedule);
+
+  void write_trace(const std::string& file, std::int64_t first_step) const;
+  void write_page(const std::string& file) const;
+  // Both charts on stdout.
+  void print() const;
+
+ private:
+  const models::TrainingResult& result_;
+  int data_;
+  schedules::Timeline measured_, simulated_;
+};
+
+// FileError before a long run, not after it, where a file's folder is not there. An empty name is fine.
+void check_writable(const std::string& file);
+
+}  // namespace ppengine::cli

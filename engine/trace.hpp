@@ -1,0 +1,17 @@
+// A trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: a process per rank, lanes for compute, send, receive and
+// reduction, and an arrow from every send to the computation that uses what it brought.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include <ppengine/engine/timeline.hpp>
+
+namespace ppengine::engine {
+
+// rows: by rank of the world (pipeline rank * data + data rank), each one or more runs of the plan, one after the other.
+// The file appears under its name when it is complete. FileError where it cannot be written.
+void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int data, const std::vector<std::vector<TimedAction>>& rows,
+                 std::int64_t first_step);
+
+}  // namespace ppengine::engine
