@@ -19,6 +19,8 @@ Status status_of(const sycl::event& event) { return event.get_info<sycl::info::e
 
 bool is_done(const sycl::event& event) { return status_of(event) == Status::complete; }
 
+constexpr int handover_spins = 100;
+
 // Blocks until a command has finished. A thread that waits for a kernel on the CPU takes part in computing it (without it the kernel
 // has half of two cores), but only a kernel that has begun may be waited for: the OpenCL runtime can lose the wake-up, and hang for
 // good, when another thread (SYCL's, after a host task of oneDNN) is just handing the kernel over.
@@ -26,7 +28,7 @@ void wait_for_command(sycl::event event) {
   for (int spins = 0;; ++spins) {
     const Status status = status_of(event);
     if (status == Status::complete) break;
-    if (status == Status::running) {
+    if (status == Status::running || spins > handover_spins) {  // handed over long ago, perhaps not flushed: wait() does that
       event.wait();
       break;
     }
