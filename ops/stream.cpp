@@ -19,19 +19,19 @@ Status status_of(const sycl::event& event) { return event.get_info<sycl::info::e
 
 bool is_done(const sycl::event& event) { return status_of(event) == Status::complete; }
 
-constexpr int handover_spins = 100;
-
 // Blocks until a command has finished. A thread that waits for a kernel on the CPU takes part in computing it (without it the kernel
 // has half of two cores), but only a kernel that has begun may be waited for: the OpenCL runtime can lose the wake-up, and hang for
-// good, when another thread (SYCL's, after a host task of oneDNN) is just handing the kernel over.
-void wait_for_command(sycl::event event) {
-  for (int spins = 0;; ++spins) {
+// good, when another thread (SYCL's, after a host task of oneDNN) is just handing the kernel over. So it polls until then, and flushes
+// the queue now and then, since nobody else may have.
+void wait_for_command(sycl::event event, sycl::queue* queue) {
+  for (int spins = 1;; ++spins) {
     const Status status = status_of(event);
     if (status == Status::complete) break;
-    if (status == Status::running || spins > handover_spins) {  // handed over long ago, perhaps not flushed: wait() does that
+    if (status == Status::running) {
       event.wait();
       break;
     }
+    if (queue && spins % 32 == 0) queue->ext_oneapi_prod();
     if (spins < 64)
       std::this_thread::yield();
     else
@@ -44,7 +44,7 @@ void wait_for_command(sycl::event event) {
 bool Event::done() const { return !impl_ || is_done(impl_->event); }
 
 void Event::wait() const {
-  if (impl_) wait_for_command(impl_->event);
+  if (impl_) wait_for_command(impl_->event, nullptr);
 }
 
 bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
@@ -65,7 +65,7 @@ void Stream::Impl::submitted(sycl::event event) {
   if (ring.size() < max_outstanding) {
     ring.push_back(event);
   } else {
-    wait_for_command(ring[next]);
+    wait_for_command(ring[next], &queue);
     ring[next] = event;
     next = (next + 1) % max_outstanding;
   }
@@ -75,8 +75,8 @@ void Stream::Impl::submitted(sycl::event event) {
 
 // From the oldest to the newest: the waiting thread helps with each kernel on the way.
 void Stream::Impl::wait() {
-  for (size_t i = 0; i < ring.size(); ++i) wait_for_command(ring[(next + i) % ring.size()]);
-  for (const sycl::event& event : pending) wait_for_command(event);
+  for (size_t i = 0; i < ring.size(); ++i) wait_for_command(ring[(next + i) % ring.size()], &queue);
+  for (const sycl::event& event : pending) wait_for_command(event, &queue);
   if (!chained) queue.wait_and_throw();
 }
 
@@ -115,6 +115,7 @@ void Stream::zero(void* dst, size_t bytes) {
 
 Event Stream::record() {
   if (impl_->ring.empty()) return {};
+  impl_->queue.ext_oneapi_prod();  // whoever waits for the event cannot flush this queue
   if (impl_->chained && impl_->pending.size() == 1) return Event(std::make_shared<Event::Impl>(Event::Impl{impl_->pending.front()}));
   return Event(std::make_shared<Event::Impl>(Event::Impl{impl_->queue.ext_oneapi_submit_barrier(impl_->pending)}));
 }
