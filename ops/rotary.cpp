@@ -25,7 +25,7 @@ class SyclRotary : public Rotary {
   void run(Stream& stream, const void* src, void* dst, const float* cosines, const float* sines, const int32_t* first, int64_t src_stride,
            int64_t dst_stride, float back) const {
     const int64_t half = spec_.head_dim / 2, count = spec_.batch * spec_.length * spec_.heads * half;
-    constexpr int64_t size = 256;
+    constexpr int64_t size = 64;  // as in kernels/attention.cpp
     kernel_.launch(stream, static_cast<size_t>((count + size - 1) / size), size, src, dst, cosines, sines, first, count, spec_.length, spec_.heads, half,
                    src_stride, dst_stride, back);
   }

@@ -2,6 +2,12 @@
 #include "attention_shape.hpp"
 #include "values.hpp"
 
+// A kernel over work-groups of 64. CPUs' compiler needs the size to make vectors of work-items across barriers and reductions. One size for
+// the whole file: each size would become a bundle image of its own.
+#define KERNEL_64                                                                              \
+  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))                  \
+      SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<64>)) void
+
 inline sycl::sub_group sub_group() { return syclext::this_work_item::get_sub_group(); }
 inline float sum_over(sycl::sub_group group, float value) { return sycl::reduce_over_group(group, value, sycl::plus<float>()); }
 inline float max_over(sycl::sub_group group, float value) { return sycl::reduce_over_group(group, value, sycl::maximum<float>()); }
@@ -20,7 +26,7 @@ inline Rows rows_of_sub_group() {
 
 // scores[heads, queries, keys] -> probabilities in place, a sub-group per row. Query i has position first_query + i and sees keys up to it.
 // log_sums[head·length + position].
-KERNEL_1D causal_softmax(float* scores, float* log_sums, long rows, long queries, long keys, long first_query, long length, float scale) {
+KERNEL_64 causal_softmax(float* scores, float* log_sums, long rows, long queries, long keys, long first_query, long length, float scale) {
   const auto group = sub_group();
   const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
   const Rows mine = rows_of_sub_group();
@@ -45,7 +51,7 @@ KERNEL_1D causal_softmax(float* scores, float* log_sums, long rows, long queries
 }
 
 // scores -> probabilities in place, diffs (the gradient of the probabilities) -> the gradient of the scores before scaling, in place.
-KERNEL_1D causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query, long length,
+KERNEL_64 causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query, long length,
                                   float scale) {
   const auto group = sub_group();
   const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
@@ -85,10 +91,10 @@ inline void row_products(const T* a, const T* b, float* deltas, long rows, long 
     if (lane == 0) deltas[(token / length * heads + head) * length + token % length] = sum;
   }
 }
-KERNEL_1D row_products_f32(const float* a, const float* b, float* deltas, long rows, long length, long heads, long head_dim) {
+KERNEL_64 row_products_f32(const float* a, const float* b, float* deltas, long rows, long length, long heads, long head_dim) {
   row_products(a, b, deltas, rows, length, heads, head_dim);
 }
-KERNEL_1D row_products_bf16(const bf16_bits* a, const bf16_bits* b, float* deltas, long rows, long length, long heads, long head_dim) {
+KERNEL_64 row_products_bf16(const bf16_bits* a, const bf16_bits* b, float* deltas, long rows, long length, long heads, long head_dim) {
   row_products(a, b, deltas, rows, length, heads, head_dim);
 }
 
@@ -101,10 +107,10 @@ inline void append(const T* src, T* cache, const int* filled, long count, long l
   const long batch = token / length, position = filled[batch] + token % length;
   if (position < capacity) cache[((batch * kv_heads + head) * capacity + position) * head_dim + d] = src[token * stride + head * head_dim + d];
 }
-KERNEL_1D append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
+KERNEL_64 append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
   append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
 }
-KERNEL_1D append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
+KERNEL_64 append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
                       long capacity) {
   append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
 }
@@ -174,11 +180,11 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
   for (int c = 0; c < decode_columns; ++c)
     if (me + c * decode_size < s.head_dim) store(dst, row * s.head_dim + me + c * decode_size, result[c] / total);
 }
-KERNEL_1D decode_f32(const float* q, const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, float* dst, const AttentionShape* shape,
+KERNEL_64 decode_f32(const float* q, const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, float* dst, const AttentionShape* shape,
                      long k_stride, long v_stride, long capacity) {
   decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
 }
-KERNEL_1D decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache, bf16_bits* dst,
+KERNEL_64 decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache, bf16_bits* dst,
                       const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
   decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
 }
@@ -197,11 +203,11 @@ inline void rotary(const T* src, T* dst, const float* cosines, const float* sine
   store(dst, to, a * cosine - b * sine);
   store(dst, to + half, b * cosine + a * sine);
 }
-KERNEL_1D rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
+KERNEL_64 rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
                      long src_stride, long dst_stride, float back) {
   rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
 }
-KERNEL_1D rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
+KERNEL_64 rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
                       long half, long src_stride, long dst_stride, float back) {
   rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
 }

@@ -214,14 +214,14 @@ inline void attention_backward_kv(const T* q, const T* k, const T* v, const T* d
 
 #define ATTENTION_KERNELS(TYPE, T, WIDTH, COLUMNS)                                                                                                         \
   syclexp::work_group_static<float[tile_depth * WIDTH]> values_##WIDTH;                                                                                    \
-  KERNEL_2D attention_forward_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape* shape, const int* filled) { \
+  KERNEL_TILE attention_forward_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape* shape, const int* filled) { \
     attention_forward<COLUMNS>(q, k, v, dst, log_sums, *shape, filled, &values_##WIDTH[0]);                                                                \
   }                                                                                                                                                        \
-  KERNEL_2D attention_backward_q_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,       \
+  KERNEL_TILE attention_backward_q_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,       \
                                                   T* diff_q, const AttentionShape* shape) {                                                                \
     attention_backward_q<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_q, *shape, &values_##WIDTH[0]);                                                \
   }                                                                                                                                                        \
-  KERNEL_2D attention_backward_kv_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,      \
+  KERNEL_TILE attention_backward_kv_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,      \
                                                    T* diff_k, T* diff_v, const AttentionShape* shape) {                                                    \
     attention_backward_kv<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_k, diff_v, *shape, &values_##WIDTH[0]);                                       \
   }

@@ -10,6 +10,12 @@ constexpr int tile_threads = 16;    // work-items along each side
 constexpr int tile_rows = tile_side / tile_threads;
 constexpr int tile_stride = tile_side + 1;  // odd: columns of a tile lie in different banks
 
+// A kernel over such work-groups. Saying the size makes it ten times as fast on CPUs, where the compiler then turns 16 work-items into a vector.
+#define KERNEL_TILE                                                                            \
+  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>))                  \
+      SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<16, 16>)) void
+static_assert(tile_threads == 16);
+
 inline void group_barrier_local() { sycl::group_barrier(syclext::this_work_item::get_work_group<2>()); }
 
 // sums[i][j] += sum over k of a[k][4y+i] · b[k][x+16j]

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
 constexpr int64_t widest_head = 256;                  // as instantiated in kernels/attention_*.cpp
-constexpr size_t row_group = 64;                      // work-items of a group whose sub-groups each take a row
+constexpr int64_t row_group = 64;                     // work-items of a group in kernels/attention.cpp
 
 size_t up(int64_t count, int64_t by) { return static_cast<size_t>((count + by - 1) / by); }
 const char* suffix(Type type) { return type == Type::bf16 ? "bf16" : "f32"; }
@@ -105,7 +105,7 @@ class SyclCachedAttention : public CachedAttention {
   }
   void append(Stream& stream, const void* src, void* cache, const int32_t* filled, int64_t stride) const {
     const int64_t count = spec_.batch * spec_.length * spec_.kv_heads * spec_.head_dim;
-    append_.launch(stream, up(count, 256), 256, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim, spec_.capacity);
+    append_.launch(stream, up(count, row_group), row_group, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim, spec_.capacity);
   }
 
   CachedAttentionSpec spec_;

@@ -3,7 +3,7 @@
 
 #include <ppengine/base/error.hpp>
 
-#include "support.hpp"
+#include "layers.hpp"
 
 using namespace ppengine::ops;
 using namespace ppengine::ops::support;
@@ -143,6 +143,23 @@ BOOST_AUTO_TEST_CASE(every_size_matches_the_reference) {
     check_on(device, make_spec(1, 66, 1, 1, 200), 1e-5);
     check_on(device, make_spec(0, 8, 2, 2, 8), 1e-5);
   }
+}
+
+BOOST_AUTO_TEST_CASE(equals_pytorch) {
+  for (const auto& one : reference("attention"))
+    for (const auto& device : devices()) {
+      Stream stream(device);
+      const auto op = Attention::make(*device, make_spec(one["batch"], one["length"], one["heads"], one["kv_heads"], one["width"]));
+      Array q(stream, floats(one["q"])), k(stream, floats(one["k"])), v(stream, floats(one["v"])), diff(stream, floats(one["diff"]));
+      Array y(stream, q.count()), dq(stream, q.count()), dk(stream, k.count()), dv(stream, v.count());
+      Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+      op->forward(stream, q.data(), k.data(), v.data(), y.data(), saved.data(), workspace.data());
+      op->backward(stream, q.data(), k.data(), v.data(), y.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(), workspace.data());
+      check_close("y", y.get(), floats(one["y"]), 2e-6);
+      check_close("diff_q", dq.get(), floats(one["diff_q"]), 2e-6);
+      check_close("diff_k", dk.get(), floats(one["diff_k"]), 2e-6);
+      check_close("diff_v", dv.get(), floats(one["diff_v"]), 2e-6);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(large_scores_neither_overflow_nor_lose_the_sum) {

@@ -1,7 +1,7 @@
 // Linear: forward and both halves of its gradient against products in double (which finite differences confirm), on every implementation.
 #include <ppengine/ops/linear.hpp>
 
-#include "support.hpp"
+#include "layers.hpp"
 
 using namespace ppengine::ops;
 using namespace ppengine::ops::support;
@@ -106,6 +106,23 @@ BOOST_AUTO_TEST_CASE(every_size_layout_and_extra_matches_products_in_double) {
       for (auto layout : {WeightLayout::out_in, WeightLayout::in_out})
         for (int extras = 0; extras < 4; ++extras)
           check_on(device, {rows, in, out, layout, (extras & 1) != 0, (extras & 2) != 0, (extras & 2) != 0, Type::f32}, 1e-5);
+}
+
+BOOST_AUTO_TEST_CASE(equals_pytorch) {
+  for (const auto& one : reference("linear"))
+    for (const auto& device : devices()) {
+      Stream stream(device);
+      const auto op = Linear::make(*device, {one["rows"], one["in"], one["out"], WeightLayout::out_in, true, true, false, Type::f32});
+      Array x(stream, floats(one["x"])), w(stream, floats(one["w"])), b(stream, floats(one["b"])), residual(stream, floats(one["residual"]));
+      Array diff(stream, floats(one["diff"])), y(stream, diff.count()), dx(stream, x.count()), dw(stream, w.count()), db(stream, b.count());
+      op->forward(stream, x.data(), w.data(), b.data(), residual.data(), y.data());
+      op->backward_input(stream, diff.data(), w.data(), nullptr, dx.data());
+      op->backward_weight(stream, x.data(), diff.data(), dw.f32(), db.f32(), false);
+      check_close("y", y.get(), floats(one["y"]), 2e-6);
+      check_close("diff_x", dx.get(), floats(one["diff_x"]), 2e-6);
+      check_close("diff_w", dw.get(), floats(one["diff_w"]), 2e-6);
+      check_close("diff_b", db.get(), floats(one["diff_b"]), 2e-6);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(bf16_is_close_to_f32) {

@@ -3,7 +3,7 @@
 
 #include <ppengine/base/error.hpp>
 
-#include "support.hpp"
+#include "layers.hpp"
 
 using namespace ppengine::ops;
 using namespace ppengine::ops::support;
@@ -55,6 +55,19 @@ BOOST_AUTO_TEST_SUITE(rotary)
 BOOST_AUTO_TEST_CASE(rotates_pairs_by_position) {
   for (bool positions : {false, true})
     for (bool in_place : {false, true}) check(Type::f32, positions, in_place, 1e-6);
+}
+
+BOOST_AUTO_TEST_CASE(equals_pytorch) {
+  const auto one = reference("rotary")[0];
+  Stream stream(device());
+  const int64_t heads = one["heads"], width = one["width"];
+  const auto op = Rotary::make(*device(), {one["batch"], one["length"], heads, width, heads * width, heads * width, Type::f32});
+  Array x(stream, floats(one["x"])), cosines(stream, floats(one["cos"])), sines(stream, floats(one["sin"])), diff(stream, floats(one["diff"]));
+  Array y(stream, x.count()), dx(stream, x.count());
+  op->forward(stream, x.data(), cosines.f32(), sines.f32(), nullptr, y.data());
+  op->backward_input(stream, diff.data(), cosines.f32(), sines.f32(), nullptr, dx.data());
+  check_close("y", y.get(), floats(one["y"]), 2e-6);
+  check_close("diff_x", dx.get(), floats(one["diff_x"]), 2e-6);
 }
 
 BOOST_AUTO_TEST_CASE(bf16_is_close_to_f32) { check(Type::bf16, true, false, 2e-2); }
