@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/ops/activation.hpp>
+#include <ppengine/ops/attention.hpp>
 #include <ppengine/ops/cross_entropy.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/embedding.hpp>
@@ -80,21 +81,45 @@ struct Cases {
   bool wanted(std::string_view op) const { return only.empty() || only == op; }
   std::string text(int64_t a, int64_t b) const { return fmt::format("[{},{}]", a, b); }
 
+  static std::string first(const std::vector<Considered>& considered) {
+    for (const auto& one : considered)
+      if (!one.refusal) return one.implementation;
+    return "none";
+  }
+
   void linear(const char* what, int64_t in, int64_t out) const {
     if (!wanted("linear")) return;
     Bench bench(stream, visit, fmt::format("linear {}", what), fmt::format("[{},{}]x{}", shape.rows, in, out));
     const LinearSpec spec{.rows = shape.rows, .in = in, .out = out, .layout = preferred_layout(stream.device(), in, out)};
-    for (const auto& one : Linear::consider(stream.device(), spec))
-      if (!one.refusal) {
-        bench.by(one.implementation, true);
-        break;
-      }
+    bench.by(first(Linear::consider(stream.device(), spec)), true);
     const auto op = Linear::make(stream.device(), spec);
     float *src = bench.floats(shape.rows * in), *weight = bench.floats(in * out), *dst = bench.floats(shape.rows * out), *diff = bench.floats(in * out);
     const double flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(in) * static_cast<double>(out);
     bench.product("forward", flops, [&] { op->forward(stream, src, weight, nullptr, nullptr, dst); });
     bench.product("input", flops, [&] { op->backward_input(stream, dst, weight, nullptr, src); });
     bench.product("weight", flops, [&] { op->backward_weight(stream, src, dst, diff, nullptr, true); });
+  }
+
+  static AttentionSpec attention_spec(const BenchShape& shape) {
+    const int64_t packed = 3 * shape.width;
+    return {.batch = shape.rows / shape.length, .length = shape.length, .heads = shape.heads, .kv_heads = shape.heads,
+            .head_dim = shape.width / shape.heads, .q_stride = packed, .k_stride = packed, .v_stride = packed};
+  }
+
+  void attention() const {
+    if (!wanted("attention")) return;
+    const AttentionSpec spec = attention_spec(shape);
+    Bench bench(stream, visit, "attention", fmt::format("[{},{},{}x{}]", spec.batch, spec.length, spec.heads, spec.head_dim));
+    bench.by(first(Attention::consider(stream.device(), spec)), true);
+    const auto op = Attention::make(stream.device(), spec);
+    const int64_t n = shape.rows * shape.width;
+    float *x = bench.floats(3 * n), *y = bench.floats(n), *d = bench.floats(3 * n);
+    float *saved = bench.floats(static_cast<int64_t>(op->saved_bytes() / 4) + 1), *work = bench.floats(static_cast<int64_t>(op->workspace_bytes() / 4) + 1);
+    const int64_t w = shape.width;
+    // Two products forward, five backward, of which a causal mask needs half.
+    const double product = static_cast<double>(shape.rows) * static_cast<double>(shape.length * shape.width);
+    bench.product("forward", 2 * product, [&] { op->forward(stream, x, x + w, x + 2 * w, y, saved, work); });
+    bench.product("backward", 5 * product, [&] { op->backward(stream, x, x + w, x + 2 * w, y, y, saved, d, d + w, d + 2 * w, work); });
   }
 
   void norm(const char* name, NormKind kind) const {
@@ -196,6 +221,7 @@ void for_each_case(Stream& stream, const BenchShape& shape, const std::string& o
   cases.linear("up", shape.width, 4 * shape.width);
   cases.linear("down", 4 * shape.width, shape.width);
   cases.linear("head", shape.width, shape.vocabulary);
+  cases.attention();
   cases.norm("layer_norm", NormKind::layer);
   cases.norm("rms_norm", NormKind::rms);
   cases.activation("gelu_tanh", ActivationKind::gelu_tanh);
@@ -215,6 +241,7 @@ std::vector<BenchExplained> explain_ops(const Device& device, const BenchShape& 
   };
   const int64_t rows = shape.rows, width = shape.width, wide = 4 * width;
   add("linear", Linear::consider(device, {.rows = rows, .in = width, .out = wide, .layout = preferred_layout(device, width, wide)}));
+  add("attention", Attention::consider(device, Cases::attention_spec(shape)));
   add("layer_norm", Norm::consider(device, {.rows = rows, .width = width}));
   add("rms_norm", Norm::consider(device, {.kind = NormKind::rms, .rows = rows, .width = width, .bias = false}));
   add("gelu_tanh", Activation::consider(device, {ActivationKind::gelu_tanh, rows * wide}));
