@@ -103,6 +103,7 @@ int run(int argc, char** argv) {
   Verbosity verbosity;
   add_flags(app, verbosity);
   app.parse_complete_callback([&] { verbosity.apply(); });
+  add_bench(app);
   add_devices(app);
   add_plan(app);
   add_train(app);
