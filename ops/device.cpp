@@ -94,6 +94,15 @@ Found choose(const std::string& wanted) {
   throw DeviceError(fmt::format("no device '{}': there is {}; see 'ppengine devices'", wanted, fmt::join(names, ", ")));
 }
 
+std::shared_ptr<QueuePool> make_queues(const sycl::device& device) {
+  auto queues = std::make_shared<QueuePool>();
+  if (!device.is_cpu()) return queues;
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<QueuePool>>;
+  const std::lock_guard lock(mutex);
+  return kept.emplace_back(std::move(queues));
+}
+
 }  // namespace
 
 std::vector<DeviceInfo> list_devices() {
@@ -106,7 +115,7 @@ std::shared_ptr<Device> Device::open(const std::string& selector) { return open(
 
 std::shared_ptr<Device> Device::open(const std::string& selector, bool onednn) {
   const Found found = choose(selector);
-  auto impl = std::unique_ptr<Impl>(new Impl{found.device, sycl::context(found.device), describe(found.device, found.selector), {}, MemoryCounter(), {}});
+  auto impl = std::unique_ptr<Impl>(new Impl{found.device, sycl::context(found.device), describe(found.device, found.selector), {}, MemoryCounter(), make_queues(found.device), {}});
   if (onednn && impl->info.onednn) impl->engine = dnnl::sycl_interop::make_engine(impl->device, impl->context);
   std::shared_ptr<Device> device(new Device(std::move(impl)));
   device->impl_->kernels = std::make_unique<KernelLibrary>(*device);

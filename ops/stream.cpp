@@ -1,54 +1,59 @@
 // Stream: work on a device in the order of submission.
 #include <ppengine/ops/stream.hpp>
 
+#include <mutex>
 #include <thread>
 
 #include <ppengine/ops/detail/sycl.hpp>
 
 namespace ppengine::ops {
-namespace {
 
-sycl::queue make_queue(const Device::Impl& device, bool chained) {
-  if (chained) return {device.context, device.device};
-  return {device.context, device.device, sycl::property::queue::in_order()};
+bool Command::done() const {
+  return event.get_info<sycl::info::event::command_execution_status>() == sycl::info::event_command_status::complete;
 }
 
-using Status = sycl::info::event_command_status;
-
-Status status_of(const sycl::event& event) { return event.get_info<sycl::info::event::command_execution_status>(); }
-
-bool is_done(const sycl::event& event) { return status_of(event) == Status::complete; }
-
-// Blocks until a command has finished. A thread that waits for a kernel on the CPU takes part in computing it (without it the kernel
-// has half of two cores), but only a kernel that has begun may be waited for: the OpenCL runtime can lose the wake-up, and hang for
-// good, when another thread (SYCL's, after a host task of oneDNN) is just handing the kernel over. So it polls until then, and flushes
-// the queue now and then, since nobody else may have.
-void wait_for_command(sycl::event event, sycl::queue* queue) {
-  for (int spins = 1;; ++spins) {
-    const Status status = status_of(event);
-    if (status == Status::complete) break;
-    if (status == Status::running) {
-      event.wait();
-      break;
-    }
-    if (queue && spins % 32 == 0) queue->ext_oneapi_prod();
-    if (spins < 64)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+// A thread that waits for a kernel on the CPU takes part in computing it: without it a kernel has one of two cores. But the OpenCL
+// runtime seats as many threads as there are cores, its own included, and hands the wait of one that finds no seat to a seated thread,
+// which may be in the middle of what is waited for: then nothing moves any more. So one thread of the process may wait inside the
+// runtime, and the others look again now and then. For the same reason a host task never waits for a kernel.
+void Command::wait(sycl::queue& queue) const {
+  static std::mutex seat;
+  sycl::event waited = event;
+  if (host_task || !queue.get_device().is_cpu()) return waited.wait();
+  for (int looks = 0; !done(); ++looks) {
+    if (const std::unique_lock lock(seat, std::try_to_lock); lock) return waited.wait();
+    if (looks % 16 == 0) queue.ext_oneapi_prod();  // nobody else may have handed the kernel over
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 
-}  // namespace
+sycl::queue QueuePool::take(const sycl::device& device, const sycl::context& context) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      sycl::queue queue = std::move(free_.back());
+      free_.pop_back();
+      return queue;
+    }
+  }
+  if (device.is_cpu()) return {context, device};
+  return {context, device, sycl::property::queue::in_order()};
+}
 
-bool Event::done() const { return !impl_ || is_done(impl_->event); }
+void QueuePool::give_back(sycl::queue queue) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(queue));
+}
+
+bool Event::done() const { return !impl_ || impl_->command.done(); }
 
 void Event::wait() const {
-  if (impl_) wait_for_command(impl_->event, nullptr);
+  if (impl_) impl_->command.wait(impl_->queue);
 }
 
 bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
-  while (!done()) {
+  for (int looks = 0; !done(); ++looks) {
+    if (looks % 16 == 0) impl_->queue.ext_oneapi_prod();
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -56,28 +61,40 @@ bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
 }
 
 Stream::Impl::Impl(std::shared_ptr<Device> on)
-    : device(std::move(on)), chained(device->info().is_cpu), queue(make_queue(device->impl(), chained)) {
+    : device(std::move(on)), chained(device->info().is_cpu), queue(device->impl().queues->take(device->impl().device, device->impl().context)) {
   if (device->onednn()) dnnl = dnnl::sycl_interop::make_stream(*device->impl().engine, queue);
   ring.reserve(max_outstanding);
 }
 
-void Stream::Impl::submitted(sycl::event event) {
-  if (ring.size() < max_outstanding) {
-    ring.push_back(event);
-  } else {
-    wait_for_command(ring[next], &queue);
-    ring[next] = event;
-    next = (next + 1) % max_outstanding;
-  }
-  pending.clear();
-  if (chained) pending.push_back(std::move(event));
+Stream::Impl::~Impl() { device->impl().queues->give_back(std::move(queue)); }
+
+const std::vector<sycl::event>& Stream::Impl::host_task_dependencies() {
+  if (chained && kernels_pending) wait();
+  return pending;
 }
 
-// From the oldest to the newest: the waiting thread helps with each kernel on the way.
+void Stream::Impl::submitted(Command command) {
+  pending.clear();
+  if (chained) pending.push_back(command.event);
+  kernels_pending = !command.host_task;
+  if (ring.size() < max_outstanding) {
+    ring.push_back(std::move(command));
+  } else {
+    ring[next].wait(queue);
+    ring[next] = std::move(command);
+    next = (next + 1) % max_outstanding;
+  }
+}
+
+// From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.
 void Stream::Impl::wait() {
-  for (size_t i = 0; i < ring.size(); ++i) wait_for_command(ring[(next + i) % ring.size()], &queue);
-  for (const sycl::event& event : pending) wait_for_command(event, &queue);
-  if (!chained) queue.wait_and_throw();
+  for (size_t i = 0; i < ring.size(); ++i) ring[(next + i) % ring.size()].wait(queue);
+  if (!chained) return queue.wait_and_throw();
+  for (const sycl::event& event : pending) Command{event}.wait(queue);
+  ring.clear();
+  next = 0;
+  pending.clear();
+  kernels_pending = false;
 }
 
 void* Stream::Impl::scratch(size_t bytes) {
@@ -114,14 +131,18 @@ void Stream::zero(void* dst, size_t bytes) {
 }
 
 Event Stream::record() {
-  if (impl_->ring.empty()) return {};
-  impl_->queue.ext_oneapi_prod();  // whoever waits for the event cannot flush this queue
-  if (impl_->chained && impl_->pending.size() == 1) return Event(std::make_shared<Event::Impl>(Event::Impl{impl_->pending.front()}));
-  return Event(std::make_shared<Event::Impl>(Event::Impl{impl_->queue.ext_oneapi_submit_barrier(impl_->pending)}));
+  auto& impl = *impl_;
+  if (impl.ring.empty() && impl.pending.empty()) return {};
+  impl.queue.ext_oneapi_prod();
+  const bool is_one = impl.chained && impl.pending.size() == 1;
+  Command command = is_one ? Command{impl.pending.front(), !impl.kernels_pending} : Command{impl.queue.ext_oneapi_submit_barrier(impl.pending)};
+  return Event(std::make_shared<Event::Impl>(Event::Impl{std::move(command), impl.queue}));
 }
 
 void Stream::wait_for(const Event& event) {
-  if (!event.done()) impl_->pending.push_back(event.impl()->event);
+  if (event.done()) return;
+  impl_->pending.push_back(event.impl()->command.event);
+  if (!event.impl()->command.host_task) impl_->kernels_pending = true;
 }
 
 void Stream::wait() { impl_->wait(); }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <dnnl.hpp>
 #include <dnnl_sycl.hpp>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <sycl/sycl.hpp>
@@ -18,25 +19,51 @@ namespace ppengine::ops {
 
 constexpr size_t plain_kernel_slots = 64;
 
+// The queues of a device that are free to use. On CPUs they are kept for the life of the process: the OpenCL runtime waits for a
+// queue's tasks when it frees the queue, and where the last task still holds the queue, that task frees it, waits for itself, and its
+// worker thread is lost.
+class QueuePool {
+ public:
+  sycl::queue take(const sycl::device& device, const sycl::context& context);
+  void give_back(sycl::queue queue);
+
+ private:
+  std::mutex mutex_;
+  std::vector<sycl::queue> free_;
+};
+
 struct Device::Impl {
   sycl::device device;
   sycl::context context;
   DeviceInfo info;
   std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
   MemoryCounter memory;
+  std::shared_ptr<QueuePool> queues;
   std::unique_ptr<KernelLibrary> kernels;
   std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/detail/kernel_table.hpp
 };
 
-struct Event::Impl {
+// Something submitted to a queue: a kernel or copy, which the OpenCL runtime carries out, or a host task, in which oneDNN runs on CPUs.
+struct Command {
   sycl::event event;
+  bool host_task = false;
+
+  bool done() const;
+  // Blocks until it is done. The queue is the one it was submitted to.
+  void wait(sycl::queue& queue) const;
+};
+
+struct Event::Impl {
+  Command command;
+  sycl::queue queue;
 };
 
 // One SYCL queue. On CPUs it is out of order and each submission depends on the one before it: with oneDNN's host tasks between
-// kernels, in-order queues cost up to 100 times as much a launch (bench/queue_discipline.md). At most `max_outstanding` submissions are under
-// way, since both kinds of queue collapse when many are (2 ms a launch at 1000).
+// kernels, in-order queues cost up to 100 times as much a launch. At most `max_outstanding` submissions are under way, since both
+// kinds of queue collapse when many are (2 ms a launch at 1000).
 struct Stream::Impl {
   explicit Impl(std::shared_ptr<Device> device);
+  ~Impl();
 
   static constexpr size_t max_outstanding = 8;
   std::shared_ptr<Device> device;
@@ -46,18 +73,20 @@ struct Stream::Impl {
 
   // The events that the next submission must wait for.
   const std::vector<sycl::event>& dependencies() const { return pending; }
-  // Must be called with the event of every submission.
-  void submitted(sycl::event event);
+  // The same for a host task: on a CPU it may depend on other host tasks only, so kernels are waited for here and now (Command::wait).
+  const std::vector<sycl::event>& host_task_dependencies();
+  // Must be called with every submission.
+  void submitted(Command command);
   // Blocks until everything submitted so far is done.
   void wait();
 
   // Submits a command group: body(handler).
   template <class Body>
   void submit(Body&& body) {
-    submitted(queue.submit([&](sycl::handler& handler) {
+    submitted({queue.submit([&](sycl::handler& handler) {
       handler.depends_on(pending);
       body(handler);
-    }));
+    })});
   }
 
   // Memory for the time of one submission: the stream's work is in order, so all of it can share one. Grows at most a few times, while
@@ -66,7 +95,8 @@ struct Stream::Impl {
 
   Buffer scratch_memory;
   std::vector<sycl::event> pending;
-  std::vector<sycl::event> ring;  // the last max_outstanding submissions
+  bool kernels_pending = false;  // some of them are no host tasks
+  std::vector<Command> ring;     // the last max_outstanding submissions
   size_t next = 0;
 };
 

@@ -59,11 +59,11 @@ void Primitive::run(Stream& stream, std::initializer_list<const void*> data) {
 
   sycl::event event;
   const auto status = dnnl_sycl_interop_primitive_execute(primitive_.get(), impl.dnnl->get(), static_cast<int>(count_), arguments.data(),
-                                                          &impl.dependencies(), &event);
+                                                          &impl.host_task_dependencies(), &event);
   if (status != dnnl_success)
     throw DeviceError(fmt::format("oneDNN failed to run a primitive on {}: status {}", stream.device().info().name, static_cast<int>(status)),
                       ExitCode::failed);
-  impl.submitted(std::move(event));
+  impl.submitted({std::move(event), stream.device().info().is_cpu});
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // long (bench/linear_layouts.md); sgemm packs both operands as it goes, and has the same rate for every layout.
 #pragma once
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/type.hpp>
 
@@ -22,14 +23,12 @@ struct Sgemm {
   bool accumulate;
 };
 
+// Runs in the calling thread, after what was submitted before it: on a CPU there is nobody else to give the work to.
 inline void sgemm(Stream& stream, const Sgemm& g) {
-  stream.impl().submit([&](sycl::handler& handler) {
-    handler.host_task([g] {
-      const auto status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, 1.0f, static_cast<const float*>(g.a),
-                                     g.row_a, static_cast<const float*>(g.b), g.row_b, g.accumulate ? 1.0f : 0.0f, static_cast<float*>(g.c), g.row_c);
-      if (status != dnnl_success) throw std::runtime_error("dnnl_sgemm failed");
-    });
-  });
+  stream.impl().wait();
+  const auto status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, 1.0f, static_cast<const float*>(g.a), g.row_a,
+                                 static_cast<const float*>(g.b), g.row_b, g.accumulate ? 1.0f : 0.0f, static_cast<float*>(g.c), g.row_c);
+  if (status != dnnl_success) throw DeviceError("dnnl_sgemm failed", ExitCode::failed);
 }
 
 }  // namespace ppengine::ops::onednn

@@ -11,7 +11,10 @@ class Constant {
   Constant() = default;
   Constant(Device& device, const T& value) : context_(device.impl().context), device_(&device) {
     data_ = sycl::malloc_device<T>(1, device.impl().device, *context_);
-    sycl::queue(*context_, device.impl().device).copy(&value, data_, 1).wait_and_throw();
+    auto& queues = *device.impl().queues;
+    sycl::queue queue = queues.take(device.impl().device, *context_);
+    queue.copy(&value, data_, 1).wait_and_throw();
+    queues.give_back(std::move(queue));
     device.memory().add(sizeof(T));
   }
   Constant(Constant&& other) noexcept { swap(other); }
