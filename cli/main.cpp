@@ -108,6 +108,7 @@ int run(int argc, char** argv) {
   add_plan(app);
   add_train(app);
   add_eval(app);
+  add_inspect(app);
   add_footers(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

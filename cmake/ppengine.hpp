@@ -4,3 +4,14 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/base/version.hpp>
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/evaluator.hpp>
+#include <ppengine/engine/graph.hpp>
+#include <ppengine/engine/measured.hpp>
+#include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/evaluation.hpp>
+#include <ppengine/models/source.hpp>
+#include <ppengine/models/training.hpp>
+#include <ppengine/schedules/chart.hpp>
+#include <ppengine/schedules/registry.hpp>

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +53,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment, const std::string& interrupt_at) {
   std::vector<std::string> words{PPENGINE_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables;
@@ -73,7 +74,14 @@ Outcome run(const std::vector<std::string>& arguments, const std::map<std::strin
     _exit(127);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  if (!interrupt_at.empty()) {
+    pid_t ended = 0;
+    while (out.text().find(interrupt_at) == std::string::npos && (ended = waitpid(child, &status, WNOHANG)) == 0) usleep(5000);
+    if (ended == 0) kill(child, SIGINT);
+    if (ended == 0) waitpid(child, &status, 0);
+  } else {
+    waitpid(child, &status, 0);
+  }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), err.text()};
 }
 

@@ -13,7 +13,8 @@ struct Outcome {
   std::string err;
 };
 
-// Variables that begin with PPENGINE_ are taken from `environment` only; all others are inherited.
-Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+// Variables that begin with PPENGINE_ are taken from `environment` only; all others are inherited. interrupt_at: the program gets a
+// SIGINT as soon as it has printed this.
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {}, const std::string& interrupt_at = {});
 
 }  // namespace ppengine::test

@@ -25,10 +25,12 @@ endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
 run_bare(${prefix}/bin/ppengine --version)
 
-run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE_DIR}/examples/embed -B ${WORK_DIR}/embed
-  -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release)
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/embed)
-run_bare(${WORK_DIR}/embed/embed)
+foreach(example embed custom_schedule)
+  run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE_DIR}/examples/${example} -B ${WORK_DIR}/${example}
+    -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release)
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/${example})
+  run_bare(${WORK_DIR}/${example}/${example})
+endforeach()
 
 # Every installed header stands on its own: it compiles first in a file, and needs nothing that is not installed with it.
 file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/ppengine/*.hpp)

@@ -1,0 +1,86 @@
+// What a model is made of and what it needs.
+#include <ppengine/models/inspection.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include <ppengine/engine/node.hpp>
+#include <ppengine/engine/plan_memory.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/parameters.hpp>
+
+namespace ppengine::models {
+namespace {
+
+// Elements of keys and values that one layer keeps per token.
+std::int64_t cache_width(const ModelConfig& config) {
+  return config.llama() ? 2 * config.llama()->kv_heads * config.llama()->head_size : 2 * config.width();
+}
+
+bool has_weights(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "model.safetensors") || std::filesystem::exists(folder / "model.safetensors.index.json");
+}
+
+// What the values of a stage take for one sequence of this length, if all of them are kept for the backward.
+std::int64_t activation_elements(const engine::Graph& graph, const engine::StageCut& cut, std::int64_t length) {
+  std::int64_t width = 0;
+  const auto add = [&](int value) { width += graph.values()[static_cast<std::size_t>(value)].width; };
+  std::ranges::for_each(cut.receives, add);
+  for (int i = cut.begin; i < cut.end; ++i) add(graph.nodes()[static_cast<std::size_t>(i)].output);
+  return width * length;
+}
+
+}  // namespace
+
+Inspection inspect_model(const std::string& folder_or_preset, const InspectionOptions& options) {
+  const ModelSource model = open_model(folder_or_preset);
+  const auto graph = build_graph(model.config);
+  const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : model.sequence_length;
+  const schedules::Plan plan = engine::make_plan(options.parallel, false);
+  const auto cuts = engine::make_cuts(*graph, options.parallel, plan.stages, options.microbatch_size, length);
+  const std::int64_t size = options.parallel.type == ops::Type::bf16 ? 2 : 4;
+
+  Inspection result;
+  result.family = model.config.family_name();
+  result.sequence_length = length;
+  const auto list = list_parameters(model.config);
+  std::vector<const StoredTensor*> stored(list.size(), nullptr);
+  std::optional<WeightFiles> files;
+  if (model.folder && has_weights(*model.folder)) {
+    files = WeightFiles::open(*model.folder);
+    stored = match_parameters(model.config, *files);
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    InspectedParameter one{list[i].name, list[i].shape, stored[i] ? stored[i]->type_name : "", list[i].elements(), {}};
+    const int id = graph->find_parameter(one.name);
+    for (std::size_t s = 0; s < cuts.size(); ++s)
+      if (std::ranges::binary_search(cuts[s].parameters, id)) one.stages.push_back(static_cast<int>(s));
+    result.parameters += one.elements;
+    if (stored[i]) result.stored_bytes += static_cast<std::int64_t>(stored[i]->bytes);
+    result.list.push_back(std::move(one));
+  }
+
+  result.ranks.resize(static_cast<std::size_t>(plan.ranks));
+  for (int s = 0; s < plan.stages; ++s) {
+    const engine::StageCut& cut = cuts[static_cast<std::size_t>(s)];
+    const auto node = [&](int i) -> const engine::Node& { return graph->nodes()[static_cast<std::size_t>(i)]; };
+    InspectedStage stage{plan.rank_of(s), node(cut.begin).module, node(cut.end - 1).module, 0};
+    for (int id : cut.parameters) stage.parameters += graph->parameters()[static_cast<std::size_t>(id)].shape.count();
+    std::int64_t attentions = 0;
+    for (int i = cut.begin; i < cut.end; ++i) attentions += std::string_view(node(i).op->kind()) == "attention";
+    InspectedRank& rank = result.ranks[static_cast<std::size_t>(stage.rank)];
+    rank.stages.push_back(s);
+    rank.parameters += stage.parameters;
+    rank.weights += stage.parameters * (size == 4 ? 4 : 6);  // bf16 beside f32 master weights
+    rank.gradients += 4 * stage.parameters;
+    rank.optimizer += 8 * stage.parameters;
+    rank.activations += engine::count_blocks(plan, s).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
+    rank.inference_weights += size * stage.parameters;
+    rank.cache += attentions * cache_width(model.config) * length * size;
+    result.stages.push_back(std::move(stage));
+  }
+  return result;
+}
+
+}  // namespace ppengine::models
