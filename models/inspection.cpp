@@ -37,6 +37,8 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
   const ModelSource model = open_model(folder_or_preset);
   const auto graph = build_graph(model.config);
   const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : model.sequence_length;
+  if (options.parallel.stages > 0)  // more than the model can have are refused before a plan of that size is made
+    engine::make_cuts(*graph, options.parallel, options.parallel.stages, options.microbatch_size, length);
   const schedules::Plan plan = engine::make_plan(options.parallel, false);
   const auto cuts = engine::make_cuts(*graph, options.parallel, plan.stages, options.microbatch_size, length);
   const std::int64_t size = options.parallel.type == ops::Type::bf16 ? 2 : 4;

@@ -1,6 +1,7 @@
 // train, eval and inspect as a user calls them: exit codes, JSON fields, checkpoints, pictures. From cli.md.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_its_checkpoint_on_another_number_of_rank
   const auto expected = lines(whole.out), found = lines(second.out);
   BOOST_REQUIRE(found.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
-    BOOST_TEST(found[i]["step"] == expected[i + 3]["step"]);
+    BOOST_TEST(found[i]["step"].get<int>() == expected[i + 3]["step"].get<int>());
     BOOST_TEST(found[i]["loss"].get<double>() == expected[i + 3]["loss"].get<double>(), boost::test_tools::tolerance(2e-4));
   }
 }
@@ -137,8 +138,8 @@ BOOST_AUTO_TEST_CASE(traces_have_a_process_per_rank_lanes_and_an_arrow_per_messa
     if (phase == "X") ++slices[event.at("cat").get<std::string>()];
     if (phase == "s" || phase == "f") arrows[event.at("id").get<int>()].push_back(event.at("ts").get<double>());
   }
-  BOOST_TEST(ranks == (std::set<int>{0, 1}));
-  BOOST_TEST(lanes == (std::set<std::string>{"compute", "receive", "reduction", "send"}));
+  BOOST_TEST((ranks == std::set<int>{0, 1}));
+  BOOST_TEST((lanes == std::set<std::string>{"compute", "receive", "reduction", "send"}));
   BOOST_TEST(slices["F"] == 2 * 2 * 4);  // steps, stages, microbatches
   BOOST_TEST(slices["SEND_F"] == 2 * 4);
   BOOST_TEST(arrows.size() == 2u * 2 * 4);  // steps, both ways, microbatches
