@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
       "  ppengine plan --schedule 1f1b --ranks 4 --stages 4 --microbatches 8 --format text\n\n"
       "'ppengine COMMAND --help' shows a command's flags. Every flag can also be set in the environment (--seq-len as\n"
       "PPENGINE_SEQ_LEN) or in the TOML file; typed flags come first, then the environment, then the file.\n"
-      "Exit codes: 0 fine, 1 the run failed, 2 wrong usage or input file, 3 no such device, 4 a peer was lost.");
+      "Exit codes: 0 fine, 1 the run failed, 2 wrong usage or input file, 3 no such device, 4 a peer was lost,\n130 interrupted.");
   Verbosity verbosity;
   add_flags(app, verbosity);
   app.parse_complete_callback([&] { verbosity.apply(); });
@@ -121,6 +121,8 @@ int run(int argc, char** argv) {
     app.parse(arguments);
   } catch (const CLI::Success& e) {
     return app.exit(e);
+  } catch (const CLI::RuntimeError& e) {  // a command that ends with a code of its own and has said why
+    return e.get_exit_code();
   } catch (const CLI::ExtrasError& e) {
     return usage_error(explain_leftover(app, line, e.what()), line);
   } catch (const CLI::RequiredError& e) {
