@@ -20,6 +20,9 @@ void ParallelFlags::add(CLI::App& command) {
   command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule")->type_name("FILE")->excludes(named)->group(group);
   command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank")->check(CLI::Range(1, 1 << 20))->group(group);
   command.add_option("--split", split, "Modules at which a stage begins, in order (default: balanced by cost)")->delimiter(',')->type_name("FQN,...")->group(group);
+  command.add_option("--balance", balance, "Costs that balance the stages: estimated from arithmetic, or measured in a short warm-up of training")
+      ->check(CLI::IsMember({"estimated", "measured"}))
+      ->group(group);
   command.add_option("--launch", launch, "threads: all ranks in this process; processes: one each")->check(CLI::IsMember({"threads", "processes"}))->group(group);
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
   command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
@@ -37,6 +40,7 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   result.stages = stages;
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;
+  result.measure = balance == "measured";
   result.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   if (!plan.empty()) {
     result.plan = schedules::load_plan(plan, microbatches);

@@ -16,6 +16,7 @@ struct ParallelFlags {
   std::string schedule;  // empty: 1f1b
   std::string plan;
   std::vector<std::string> split;
+  std::string balance = "estimated";
   std::string launch = "threads";
   bool shard = false;
   std::string device;

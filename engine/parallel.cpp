@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/piece_costs.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/validate.hpp>
 
@@ -34,8 +35,20 @@ schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::v
   return schedules::lower(schedules::builtin_schedules().make("forward", request), lowering);
 }
 
-std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length) {
-  if (options.split.empty()) return split_evenly(graph, stages, options.node_costs.empty() ? estimated_costs(graph, batch, length) : options.node_costs);
+namespace {
+
+std::vector<double> costs_of_nodes(const Graph& graph, const ParallelOptions& options, int64_t batch, int64_t length, comm::Communicator* world) {
+  if (!options.measure || !world) return estimated_costs(graph, batch, length);
+  std::vector<double> costs(graph.nodes().size());
+  if (world->rank() == 0) costs = measured_costs_by_node(graph, options.device ? options.device : ops::Device::open(), options.type, batch, length);
+  world->allreduce_values(costs);
+  return costs;
+}
+
+}  // namespace
+
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length, comm::Communicator* world) {
+  if (options.split.empty()) return split_evenly(graph, stages, stages > 1 ? costs_of_nodes(graph, options, batch, length, world) : estimated_costs(graph, batch, length));
   auto cuts = split_at(graph, options.split);
   if (static_cast<int>(cuts.size()) != stages)
     throw ConfigError(fmt::format("--split names {} modules, which makes {} stages, and the plan has {}", options.split.size(), cuts.size(), stages));

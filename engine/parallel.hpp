@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/split.hpp>
 #include <ppengine/ops/device.hpp>
 #include <ppengine/schedules/registry.hpp>
@@ -19,7 +20,7 @@ struct ParallelOptions {
   std::string schedule = "1f1b";
   std::optional<schedules::Plan> plan;            // a plan of the user's own, in place of the schedule
   std::vector<std::string> split;                 // modules at which stages begin; empty: balanced by cost
-  std::vector<double> node_costs;                 // for balancing; empty: estimated
+  bool measure = false;                           // balance by a short measurement in place of an estimate; rank 0 measures
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
@@ -27,6 +28,8 @@ struct ParallelOptions {
 
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
-std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length);
+// Stages as the options cut them, for microbatches of so many sequences. With `measure`, all ranks of `world` call it; without, it may be null.
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
+                                comm::Communicator* world = nullptr);
 
 }  // namespace ppengine::engine

@@ -110,6 +110,8 @@ std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t l
   return costs;
 }
 
+std::vector<StageCut> split_everywhere(const Graph& graph) { return make_stages(graph, places(graph)); }
+
 std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::vector<double>& node_costs) {
   const auto candidates = places(graph);
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));

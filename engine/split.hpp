@@ -21,6 +21,8 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
 
 // Node by node: what a stage pays for it. Measured, or estimated from arithmetic (forward plus twice as much backward).
 std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t length);
+// As many stages as there are places to cut.
+std::vector<StageCut> split_everywhere(const Graph& graph);
 // Stages of about the same cost: the largest is as small as possible. Throws ConfigError where the graph has too few places to cut.
 std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::vector<double>& node_costs);
 

@@ -36,7 +36,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   schedules::Plan plan = make_plan(parallel, /*inference=*/false);
   split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built
   const int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
-  auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length);
+  auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length, &world);
   pipeline_comm_ = world.split(data_rank_, pipeline_rank_);
   data_comm_ = world.split(pipeline_rank_, data_rank_);
 

@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/node.hpp>
 #include <ppengine/ops/kernel_library.hpp>
 
 using namespace ppengine;
@@ -40,6 +41,35 @@ void check_same(const Outcome& got, const Outcome& expected, double tolerance = 
   const double weights = difference(got.weights, expected.weights, &worst);
   BOOST_TEST_CONTEXT("weights of " << worst) { BOOST_TEST(weights < tolerance); }
 }
+
+// Hands its input on, until its forward runs for the second microbatch.
+class Breaking final : public NodeOp {
+ public:
+  const char* kind() const override { return "breaking"; }
+  double flops(const Graph&, const Node&, int64_t, int64_t) const override { return 1; }
+  std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&, const CompileOptions& how) const override {
+    struct Compiled final : CompiledNode {
+      size_t bytes;
+      int runs = 0;
+      explicit Compiled(size_t all) : bytes(all) {}
+      void forward(Emitter& emit) override {
+        const BufferId src = emit.input(0), dst = emit.output();
+        emit.forward({src}, {dst}, [this, src, dst](const Run& run) {
+          if (++runs == 2) throw std::runtime_error("the op has broken");
+          run.stream.copy(run.at(dst), run.at(src), bytes);
+        });
+      }
+      void backward(Emitter& emit) override {
+        const BufferId diff_dst = emit.output_gradient();
+        const GradientTarget target = emit.begin_gradient(0, false);
+        emit.input_half({diff_dst}, {target.diff}, [=, this](const Run& run) { run.stream.copy(run.at(target.diff), run.at(diff_dst), bytes); });
+        emit.finish_gradient(0, target);
+      }
+    };
+    BOOST_REQUIRE(node.inputs.size() == 1);
+    return std::make_unique<Compiled>(static_cast<size_t>(how.batch * how.length) * 8 * sizeof(float));
+  }
+};
 
 }  // namespace
 
@@ -146,6 +176,35 @@ BOOST_AUTO_TEST_CASE(impossible_requests_are_refused_before_training_starts) {
   TrainerOptions how = options("1f1b", 2, 2, 4);
   how.parallel.split = {"transformer.h.7"};
   BOOST_CHECK_THROW(train(graph, how, data), ConfigError);
+}
+
+BOOST_AUTO_TEST_CASE(a_failing_stage_ends_the_run_of_all_ranks_and_says_where) {
+  Graph graph;
+  Value x = graph.embedding(graph.tokens("input_ids"), "wte", {.vocabulary = 17, .width = 8});
+  x = graph.linear(x, "first", {.out = 8});
+  {
+    const auto module = graph.module("second");
+    x = graph.custom(std::make_shared<Breaking>(), {x}, {}, 8);
+  }
+  graph.loss(graph.cross_entropy(graph.linear(x, "head", {.out = 17}), graph.tokens("targets")));
+  TrainerOptions how = options("1f1b", 2, 2, 4);
+  how.parallel.split = {"second"};
+  std::string message;
+  try {
+    train(std::make_shared<const Graph>(graph), how, batches(1, 4));
+  } catch (const std::exception& e) {
+    message = e.what();
+  }
+  for (const char* part : {"rank 1", "plan position", "1F1", "second", "the op has broken"})
+    BOOST_TEST(message.find(part) != std::string::npos, "'" << message << "' should contain '" << part << "'");
+}
+
+BOOST_AUTO_TEST_CASE(stages_balanced_by_a_measurement_train_alike) {
+  const auto graph = make_model({.layers = 4});
+  const auto data = batches(3, 4);
+  TrainerOptions how = options("1f1b", 3, 3, 4);
+  how.parallel.measure = true;
+  check_same(train(graph, how, data), train(graph, options("gpipe", 1, 1, 1), data));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
