@@ -121,7 +121,6 @@ Result compute(const PlanFlags& flags) {
   LowerOptions lowering = flags.lowering;
   lowering.unshard = !flags.no_unshard;
   lowering.reduce_grad = !flags.no_reduce_grad;
-  lowering.rendezvous = send_mode(flags) == SendMode::rendezvous || send_mode(flags) == SendMode::rendezvous_unbatched;
   if (flags.lower || lowering.defer_recv) {
     result.plan = schedules::lower(std::move(result.plan), lowering);
     validate(result.plan);
@@ -157,8 +156,17 @@ std::string summary_text(const Result& r) {
   return out;
 }
 
+// As told, or as the file's name says: plan.csv is a table, zbv.html a page.
+std::string format_of(const PlanFlags& flags) {
+  if (flags.json) return "json";
+  if (!flags.format.empty()) return flags.format;
+  for (const char* format : {"csv", "json", "svg", "html"})
+    if (flags.out.ends_with(std::string(".") + format)) return format;
+  return "text";
+}
+
 std::string render(const PlanFlags& flags, const Result& r) {
-  const std::string format = flags.json ? "json" : flags.format.empty() ? "text" : flags.format;
+  const std::string format = format_of(flags);
   if (format == "csv") return to_csv(r.plan);
   if (format == "json") return to_json(r.plan, r.simulation, r.costs, {.actions = !flags.summary, .limit = r.limit});
   const bool checked_only = !flags.check.empty() && flags.format.empty();
@@ -206,7 +214,7 @@ void add_plan(CLI::App& app) {
 
   command->add_flag("--lower", f.lower, "Add communication: unshard, reshard, reduce_grad, send and receive")
       ->group("Lowering");
-  command->add_flag("--defer-recv", f.lowering.defer_recv, "Receive as late as possible (implies --lower)")
+  command->add_flag("--defer-recv", f.lowering.defer_recv, "Receive as late as is safe where a send waits for its receive (implies --lower)")
       ->group("Lowering");
   command->add_flag("--merge", f.lowering.merge, "Merge I and W that stand together into B")->group("Lowering");
   command->add_flag("--no-unshard", f.no_unshard, "Leave out unshard and reshard")->group("Lowering");
@@ -228,12 +236,12 @@ void add_plan(CLI::App& app) {
       ->group("Simulation");
   command
       ->add_flag("--rendezvous", f.rendezvous,
-                 "A send waits for its receive; receives are deferred only as far as that is safe")
+                 "The same as --send rendezvous: a send waits for its receive")
       ->group("Simulation");
   command->add_option("--overlap-factor", f.overlap_factor, "Share of F + B that an OVERLAP_F_B takes (1)")
       ->group("Simulation");
 
-  command->add_option("--format", f.format, "csv, text (default), json, svg or html")
+  command->add_option("--format", f.format, "csv, text, json, svg or html (default: what the name in --out ends with, or text)")
       ->check(CLI::IsMember({"csv", "text", "json", "svg", "html"}))
       ->group("Output");
   command->add_flag("--json", f.json, "The same as --format json")->group("Output");

@@ -10,8 +10,7 @@ struct LowerOptions {
   bool unshard = true;        // gather and free sharded parameters around their use
   int max_active_stages = 3;  // how many stages of a rank may be gathered at the same time
   bool reduce_grad = true;    // reduce a stage's gradients after its last backward
-  bool defer_recv = false;    // receive as late as possible, by PyTorch's rule
-  bool rendezvous = false;    // with defer_recv: only as late as is safe where a send waits for its receive
+  bool defer_recv = false;    // receive as late as possible: by PyTorch's rule where no transport can deadlock on it
 };
 
 // All passes in order: merge, unshard, reduce_grad, send/recv, defer_recv. Takes the plan by value so that a caller who
@@ -26,9 +25,11 @@ Plan add_send_recv(Plan plan);
 // PyTorch's rule: each RECV right before its consumer; towards one peer the lower rank posts what is pending before its
 // sends. This is safe where sends are buffered. Where a send waits for its receive it can deadlock (the simulator shows
 // the cycle).
-Plan defer_recv(Plan plan);
+Plan defer_recv_as_pytorch(Plan plan);
 // Each RECV moves down past computations until its consumer or the rank's next message. The messages keep the order in
 // which add_send_recv() put them, which is one that all ranks share, so that no transport can deadlock.
 Plan defer_recv_safely(Plan plan);
+// PyTorch's rule where its result does not deadlock on the strictest transport, the safe one elsewhere.
+Plan defer_recv(Plan plan);
 
 }  // namespace ppengine::schedules

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <ppengine/schedules/lower.hpp>
+#include <ppengine/schedules/simulate.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -25,7 +26,7 @@ bool is_second_part(const std::vector<Action>& row, std::size_t i) { return i > 
 
 }  // namespace
 
-Plan defer_recv(Plan plan) {
+Plan defer_recv_as_pytorch(Plan plan) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const std::vector<Action> row = std::move(plan.of(rank));
     std::vector<Action> out;
@@ -99,6 +100,16 @@ Plan defer_recv_safely(Plan plan) {
     plan.of(rank) = std::move(out);
   }
   return plan;
+}
+
+Plan defer_recv(Plan plan) {
+  Plan as_pytorch = defer_recv_as_pytorch(plan);
+  try {
+    simulate(as_pytorch, {}, {.send = SendMode::rendezvous_unbatched});
+    return as_pytorch;
+  } catch (const PlanError&) {  // the cycle
+    return defer_recv_safely(std::move(plan));
+  }
 }
 
 }  // namespace ppengine::schedules

@@ -9,7 +9,7 @@ Plan lower(Plan plan, const LowerOptions& options) {
   if (options.unshard) plan = add_unshard(std::move(plan), options.max_active_stages);
   if (options.reduce_grad && !is_inference(plan)) plan = add_reduce_grad(std::move(plan));
   plan = add_send_recv(std::move(plan));
-  if (options.defer_recv) plan = options.rendezvous ? defer_recv_safely(std::move(plan)) : defer_recv(std::move(plan));
+  if (options.defer_recv) plan = defer_recv(std::move(plan));
   return plan;
 }
 

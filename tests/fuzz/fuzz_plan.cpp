@@ -22,7 +22,7 @@ void use(const Plan& plan) {
   critical_path(plan, simulation, {});
   if (plan.lowered()) return;
   for (const bool defer : {false, true}) {
-    const Plan lowered = lower(plan, {.defer_recv = defer, .rendezvous = true});
+    const Plan lowered = lower(plan, {.defer_recv = defer});
     validate(lowered);
     simulate(lowered, {}, {.send = SendMode::rendezvous_unbatched});
   }

@@ -76,7 +76,6 @@ BOOST_AUTO_TEST_CASE(plans_validate_and_never_deadlock_in_any_form) {
           .merge = in(0, 1) == 1, .unshard = sharded, .max_active_stages = in(1, 4), .reduce_grad = sharded};
       for (const bool defer : {false, true}) {
         options.defer_recv = defer;
-        options.rendezvous = true;
         const Plan lowered = lower(plan, options);
         validate(lowered);
         // A send that waits for its receive costs time, but never stops anything; without batches it is the strictest
@@ -86,9 +85,8 @@ BOOST_AUTO_TEST_CASE(plans_validate_and_never_deadlock_in_any_form) {
         simulate(lowered, costs, {.send = SendMode::rendezvous});
         simulate(lowered, costs, {.send = SendMode::rendezvous_unbatched});
       }
-      options.defer_recv = true;
-      options.rendezvous = false;
-      const Plan as_pytorch = lower(plan, options);
+      options.defer_recv = false;
+      const Plan as_pytorch = defer_recv_as_pytorch(lower(plan, options));
       validate(as_pytorch);
       simulate(as_pytorch, costs, {.send = SendMode::blocking});
     }

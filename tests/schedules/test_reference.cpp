@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(every_order_and_lowered_plan_equals_pytorchs_file) {
     const std::string what = fmt::format("make_reference.py show {} {} {} {}", name, ranks, stages, microbatches);
     BOOST_CHECK_MESSAGE(fnv1a(to_csv(plan)) == compute_only, what);
     BOOST_CHECK_MESSAGE(fnv1a(to_csv(lower(plan))) == compute_comms, what << " comms");
-    BOOST_CHECK_MESSAGE(fnv1a(to_csv(lower(plan, {.defer_recv = true}))) == deferred, what << " deferred");
+    BOOST_CHECK_MESSAGE(fnv1a(to_csv(defer_recv_as_pytorch(lower(plan)))) == deferred, what << " deferred");
     ++combinations;
   }
   BOOST_CHECK_GT(combinations, 1000);
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(the_sample_plans_equal_pytorchs_files_cell_by_cell) {
     const Plan plan = make_plan(name, 3, 6, 8);
     BOOST_CHECK_EQUAL(to_csv(plan), contents(folder + name + "_compute_only.csv"));
     BOOST_CHECK_EQUAL(to_csv(lower(plan)), contents(folder + name + "_compute_comms.csv"));
-    BOOST_CHECK_EQUAL(to_csv(lower(plan, {.defer_recv = true})), contents(folder + name + "_deferred.csv"));
+    BOOST_CHECK_EQUAL(to_csv(defer_recv_as_pytorch(lower(plan))), contents(folder + name + "_deferred.csv"));
   }
 }
 
