@@ -3,7 +3,7 @@
 
     bench/train_pytorch.py tiny|mid|gpt2 [microbatches] [--repeat N]
 
-Prints one JSON object like `ppengine bench train --json`, for side-by-side runs (bench/train runs both by turns)."""
+Prints one JSON object like `ppengine bench train --json`, for side-by-side runs (bench/train.py runs both by turns)."""
 import argparse, json, statistics, time
 import torch
 

@@ -45,6 +45,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, pipeline_comm_.get()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, Evaluator::Groups{world, *pipeline_comm_, data_rank_});
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
+  tied_gradients_ = std::make_unique<TiedGradients>(*model_, *pipeline_comm_);
   scratch_ = ops::Buffer(device, ops::reduce_workspace() + ops::buffer_alignment, &model_->memory());
   for (int stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
   pipeline_->prepare(split_batch(0, batch_size / parallel.data, pipeline_->plan().microbatches), length);
@@ -81,7 +82,7 @@ StepResult Trainer::step(std::span<const Batch> batches, double lr) {
   double loss = 0;
   for (size_t i = 0; i < batches.size(); ++i) loss += run_batch(batches[i], 1.0 / double(valid), i > 0);
   reduce_gradients();
-  sum_tied_gradients();
+  tied_gradients_->sum(pipeline_->stream());
   // The loss adds up over all ranks, the norm over the stages of one data-parallel rank (they are equal on the others).
   double figures[2] = {loss, data_rank_ == 0 ? squared_norm() : 0.0};
   world_.allreduce_values(std::span(figures));
@@ -106,45 +107,6 @@ void Trainer::reduce_gradients() {
     pending.push_back(data_comm_->allreduce(parameters.gradients(), parameters.count(), ops::Type::f32, pipeline_->stream()));
   }
   for (auto& one : pending) one.wait();
-}
-
-// A weight that several stages use: its gradients go to the first of them, which sums them in the order of stages and gives the sum
-// to the others, so that all copies stay equal bit for bit.
-void Trainer::sum_tied_gradients() {
-  ops::Stream& stream = pipeline_->stream();
-  for (size_t id = 0; id < graph_->parameters().size(); ++id) {
-    const auto users = model_->users(static_cast<int>(id));
-    if (users.size() < 2) continue;
-    const size_t count = static_cast<size_t>(graph_->parameters()[id].shape.count()), bytes = count * sizeof(float);
-    const int owner = users.front(), tag = (1 << 28) + static_cast<int>(id);
-    const auto& rank_of = model_->stage_rank();
-    const int owner_rank = rank_of[static_cast<size_t>(owner)];
-    auto gradient = [&](int stage) { return model_->parameters(stage).gradients() + model_->parameters(stage).find(static_cast<int>(id))->offset; };
-    if (model_->has_stage(owner)) {
-      ops::Buffer incoming(model_->device(), bytes, &model_->memory());
-      for (size_t k = 1; k < users.size(); ++k) {
-        const float* other = incoming.as<float>();
-        if (model_->has_stage(users[k]))
-          other = gradient(users[k]);
-        else
-          pipeline_comm_->recv(incoming.data(), bytes, rank_of[static_cast<size_t>(users[k])], tag, stream).wait();
-        ops::add(stream, ops::Type::f32, gradient(owner), other, gradient(owner), static_cast<int64_t>(count));
-      }
-      for (size_t k = 1; k < users.size(); ++k) {
-        if (model_->has_stage(users[k]))
-          stream.copy(gradient(users[k]), gradient(owner), bytes);
-        else
-          pipeline_comm_->send(gradient(owner), bytes, rank_of[static_cast<size_t>(users[k])], tag, stream).wait();
-      }
-      stream.wait();
-    } else {
-      for (int stage : users)
-        if (model_->has_stage(stage)) {
-          pipeline_comm_->send(gradient(stage), bytes, owner_rank, tag, stream).wait();
-          pipeline_comm_->recv(gradient(stage), bytes, owner_rank, tag, stream).wait();
-        }
-    }
-  }
 }
 
 double Trainer::squared_norm() {

@@ -15,6 +15,7 @@
 #include <ppengine/engine/optimizer.hpp>
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/tied_gradients.hpp>
 #include <ppengine/engine/timeline.hpp>
 
 namespace ppengine::engine {
@@ -58,7 +59,6 @@ class Trainer {
   Pipeline& pipeline() { return *pipeline_; }
 
  private:
-  void sum_tied_gradients();
   void reduce_gradients();
   double squared_norm();
   double run_batch(const Batch& batch, double weight, bool accumulate);
@@ -72,6 +72,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<TiedGradients> tied_gradients_;
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
   ops::Buffer scratch_;
   double idle_ = 0;

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(data_parallel_ranks_with_split_backward_reduce_every_gradie
 }
 
 BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
-  const auto graph = make_model({.layers = 2});
+  const auto graph = make_model({.layers = 2, .tied = true});
   comm::LocalOptions local;
   local.devices.assign(2, shared_device());
   TrainerOptions how = options("1f1b", 2, 2, 4);
