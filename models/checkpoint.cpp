@@ -97,22 +97,42 @@ void swap_in(const fs::path& fresh, const fs::path& folder) {
   sync_folder(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
 }
 
-fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
+fs::path without_slash(const fs::path& folder) {
+  const fs::path plain = fs::absolute(folder).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
+// Where a checkpoint is written until it is whole.
+fs::path aside_of(const fs::path& folder) { return folder.string() + ".saving"; }
+
+void make_aside(const fs::path& aside) {
+  std::error_code failed;
+  fs::remove_all(aside, failed);
+  fs::create_directories(aside, failed);
+  if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
+}
 
 }  // namespace
 
+void check_can_save(const fs::path& target) {
+  const fs::path folder = without_slash(target), aside = aside_of(folder);
+  if (fs::exists(folder) && !fs::is_directory(folder)) throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
+  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
+    throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
+  make_aside(aside);
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+}
+
 void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) {
-  const fs::path folder = without_slash(target), aside = folder.string() + ".saving";
+  const fs::path folder = without_slash(target), aside = aside_of(folder);
   comm::Communicator& world = trainer.world();
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
   const SafetensorsLayout weights(weight_tensors(config));
   const SafetensorsLayout moments(optimizer_tensors(config, states), UINT64_MAX, "optimizer");
   if (world.rank() == 0) {
-    std::error_code failed;
-    fs::remove_all(aside, failed);
-    fs::create_directories(aside, failed);
-    if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
+    make_aside(aside);
     SafetensorsWriter::create(aside, weights);
     if (!states.empty()) SafetensorsWriter::create(aside, moments);
   }

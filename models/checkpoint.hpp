@@ -18,6 +18,10 @@ struct RunState {
   std::string data;  // what --data was
 };
 
+// FileError, before a run has done any work, where its checkpoint could not be written to `folder` or would replace something that is no
+// model folder.
+void check_can_save(const std::filesystem::path& folder);
+
 // All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
 void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const ModelConfig& config, const RunState& state,
                      const std::filesystem::path& model_folder);

@@ -58,6 +58,7 @@ engine::Batch read_batch(const TokenSource& source, std::span<const std::uint64_
 }
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
+  if (!options.save.empty() && world.rank() == 0) check_can_save(options.save);
   const ModelSource model = open_model(options.model);
   const auto graph = build_graph(model.config, {.dropout = options.dropout});
   const auto source = open_source(model, options.data);

@@ -78,6 +78,11 @@ BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--stages", "100", "--pp", "2", "--schedule", "interleaved1f1b"}), "stages");
   check_refused(train({"--split", "transformer.h.9", "--pp", "2"}), "transformer.h.9");
   check_refused(train({"--trace", "/nowhere/at/all/trace.json"}), "/nowhere/at/all");
+  check_refused(train({"--save", "/proc/nowhere"}), "/proc/nowhere");
+  const Folder own;
+  std::ofstream(own / "notes.txt") << "not a model";
+  check_refused(train({"--save", own / ""}), "name a new folder");
+  BOOST_TEST(std::filesystem::exists(own / "notes.txt"));
   check_refused(run({"train", "--data", "synthetic"}), "--model");
   check_refused(run({"train", "--model", "/nowhere", "--data", "synthetic"}), "/nowhere");
   check_refused(run({"eval", "--model", "demo", "--data", "task:addition", "--ask", "two and two"}), "two and two");
