@@ -1,0 +1,179 @@
+// Starts ranks as processes and watches over them.
+#include <ppengine/comm/launch.hpp>
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/comm/environment.hpp>
+#include <ppengine/comm/launch/spawn.hpp>
+
+namespace ppengine::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// SIGINT, SIGTERM and SIGCHLD as readable events while ranks run; the old mask returns afterwards.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int one : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, one);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    socket_ = net::Socket(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~Signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  int fd() const { return socket_.fd(); }
+  // The next signal, or 0.
+  int next() const {
+    signalfd_siginfo info{};
+    return read(fd(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t set_{}, before_{};
+  net::Socket socket_;
+};
+
+// Whole lines of one rank's output, each with its name before it.
+class Lines {
+ public:
+  Lines(net::Socket source, std::string prefix) : source_(std::move(source)), prefix_(std::move(prefix)) {}
+  int fd() const { return source_.fd(); }
+  // False at the end.
+  bool pass_on() {
+    char piece[16384];
+    const ssize_t got = read(source_.fd(), piece, sizeof(piece));
+    if (got > 0) text_.append(piece, static_cast<size_t>(got));
+    else if (!text_.empty()) text_ += '\n';
+    for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
+      const std::string line = prefix_ + text_.substr(0, end + 1);
+      [[maybe_unused]] const auto written = write(2, line.data(), line.size());
+    }
+    if (got <= 0) source_.close();
+    return got > 0;
+  }
+
+ private:
+  net::Socket source_;
+  std::string prefix_, text_;
+};
+
+class Run {
+ public:
+  explicit Run(const LaunchOptions& options, int attempt) : options_(options) {
+    net::Socket listener = net::listen_on(0);
+    std::vector<LaunchHost> hosts = options.hosts;
+    if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
+    const bool one_host = hosts.size() == 1;
+    const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : host_name(), net::port_of(listener));
+    ends_.resize(static_cast<size_t>(options.ranks));
+    int rank = 0;
+    for (const LaunchHost& host : hosts) {
+      const bool here = host.name == "localhost" || host.name == host_name();
+      if (rank == 0 && !here) throw ConfigError(fmt::format("the first host must be this one ({}), not {}: rank 0 runs where the launcher does", host_name(), host.name));
+      const auto cores = core_sets(usable_cores(), host.ranks);
+      for (int local = 0; local < host.ranks; ++local, ++rank) {
+        SpawnOptions spawning{options.command, options.environment, {}, rank == 0 ? listener.fd() : -1, rank == 0 || !options.prefix};
+        auto& env = spawning.environment;
+        env["PPENGINE_RANK"] = std::to_string(rank);
+        env["PPENGINE_SIZE"] = std::to_string(options.ranks);
+        env["PPENGINE_LOCAL_RANK"] = std::to_string(local);
+        env["PPENGINE_LOCAL_SIZE"] = std::to_string(host.ranks);
+        env["PPENGINE_MASTER"] = master;
+        env["PPENGINE_RESTART"] = std::to_string(attempt);
+        if (rank == 0) env["PPENGINE_LISTENER"] = std::to_string(listener.fd());
+        if (here && options.pin) spawning.cores = cores[static_cast<size_t>(local)];
+        if (!here) {
+          const char* ssh = std::getenv("PPENGINE_SSH");
+          spawning.command = {ssh ? ssh : "ssh", host.name, remote_command(spawning)};
+        }
+        add(spawn(spawning), rank);
+      }
+    }
+  }
+
+  ~Run() { kill_all(SIGKILL); }
+
+  std::vector<RankEnd> watch() {
+    while (running_ > 0) {
+      std::vector<pollfd> waiting{{signals_.fd(), POLLIN, 0}};
+      for (const Lines& one : lines_) waiting.push_back({one.fd(), POLLIN, 0});
+      poll(waiting.data(), waiting.size(), 200);
+      pass_on(waiting);
+      for (int signal = signals_.next(); signal != 0; signal = signals_.next())
+        if (signal != SIGCHLD) kill_all(signal);
+      collect();
+      if (running_ > 0 && Clock::now() > deadline_) {
+        log::error(fmt::format("{} rank{} did not end within {:.0f} s after the first failure: killed", running_, running_ == 1 ? "" : "s",
+                               std::chrono::duration<double>(options_.patience).count()));
+        kill_all(SIGKILL);
+        deadline_ = Clock::time_point::max();
+      }
+    }
+    while (!lines_.empty()) std::erase_if(lines_, [](Lines& one) { return !one.pass_on(); });
+    return ends_;
+  }
+
+ private:
+  void add(Child child, int rank) {
+    pids_.push_back(child.pid);
+    ++running_;
+    const std::string prefix = fmt::format("[rank {}] ", rank);
+    if (child.out) lines_.emplace_back(std::move(child.out), prefix);
+    if (child.err) lines_.emplace_back(std::move(child.err), prefix);
+  }
+
+  void pass_on(const std::vector<pollfd>& ready) {
+    size_t i = 0;
+    std::erase_if(lines_, [&](Lines& one) { return ready[++i].revents != 0 && !one.pass_on(); });
+  }
+
+  void collect() {
+    for (size_t r = 0; r < pids_.size(); ++r) {
+      int status = 0;
+      if (pids_[r] <= 0 || waitpid(pids_[r], &status, WNOHANG) != pids_[r]) continue;
+      pids_[r] = -1;
+      --running_;
+      ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status)} : RankEnd{WEXITSTATUS(status), 0};
+      if (ends_[r].signal != 0) log::error(fmt::format("rank {} was killed by signal {} ({})", r, ends_[r].signal, strsignal(ends_[r].signal)));
+      if (ends_[r].code != 0) deadline_ = std::min(deadline_, Clock::now() + options_.patience);
+    }
+  }
+
+  void kill_all(int signal) {
+    for (const pid_t pid : pids_)
+      if (pid > 0) kill(pid, signal);
+  }
+
+  const LaunchOptions& options_;
+  Signals signals_;
+  std::vector<pid_t> pids_;
+  std::vector<RankEnd> ends_;
+  std::vector<Lines> lines_;
+  int running_ = 0;
+  Clock::time_point deadline_ = Clock::time_point::max();
+};
+
+}  // namespace
+
+LaunchResult launch(const LaunchOptions& options) {
+  if (options.command.empty() || options.ranks < 1) throw ConfigError("nothing to launch: give a command and at least one rank");
+  LaunchResult result;
+  for (int attempt = 0;; ++attempt) {
+    result.ranks = Run(options, attempt).watch();
+    result.exit_code = combined_exit_code(result.ranks);
+    result.restarts = attempt;
+    if (result.exit_code != static_cast<int>(ExitCode::peer_lost) || attempt >= options.restarts) return result;
+    log::warning(fmt::format("a rank was lost: starting again ({} of {})", attempt + 1, options.restarts));
+  }
+}
+
+}  // namespace ppengine::comm

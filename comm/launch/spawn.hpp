@@ -1,0 +1,33 @@
+// One rank's process, with its output read by us.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ppengine/comm/net/socket.hpp>
+
+namespace ppengine::comm {
+
+struct SpawnOptions {
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  std::vector<int> cores;  // empty: any
+  int keep_open = -1;      // a descriptor that the child inherits under the same number
+  bool own_output = false; // writes to our stdout and stderr itself
+};
+
+struct Child {
+  pid_t pid = -1;
+  net::Socket out, err;  // pipes; empty with own_output
+};
+
+// The child is killed when this process ends. Error when it cannot be started.
+Child spawn(const SpawnOptions& options);
+
+// What the shell of another host must be given to run the command with the environment in this folder.
+std::string remote_command(const SpawnOptions& options);
+
+}  // namespace ppengine::comm

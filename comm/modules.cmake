@@ -1,0 +1,28 @@
+# Communicators in shared modules of their own (build/lib/ppengine/ppengine_comm_*.so), loaded when chosen. Included after the
+# library ppengine is defined, which they link.
+function(ppengine_comm_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;OPTIONS" ${ARGN})
+  list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/comm/)
+  add_library(ppengine_comm_${name} MODULE ${ARG_SOURCES})
+  set_target_properties(ppengine_comm_${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/ppengine)
+  target_link_libraries(ppengine_comm_${name} PRIVATE ppengine_options ppengine fmt::fmt-header-only Threads::Threads ${ARG_LINK})
+  target_link_options(ppengine_comm_${name} PRIVATE ${ARG_OPTIONS})
+  install(TARGETS ppengine_comm_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ppengine)
+endfunction()
+
+find_library(PPENGINE_CCL_CPU NAMES libccl.a PATHS ${PPENGINE_TOOLCHAIN_LIB} PATH_SUFFIXES ccl/cpu/lib NO_DEFAULT_PATH)
+find_library(PPENGINE_MPI mpi PATHS ${PPENGINE_TOOLCHAIN_LIB} PATH_SUFFIXES release NO_DEFAULT_PATH)
+if(PPENGINE_CCL_CPU AND PPENGINE_CCL_CPU MATCHES "cpu" AND PPENGINE_MPI)
+  set(_link ${PPENGINE_CCL_CPU} ${PPENGINE_MPI})
+  foreach(_name fabric hwloc irc intlc svml imf)
+    find_library(PPENGINE_LIB_${_name} ${_name} PATHS ${PPENGINE_TOOLCHAIN_LIB} NO_DEFAULT_PATH)
+    list(APPEND _link ${PPENGINE_LIB_${_name}})
+  endforeach()
+  ppengine_comm_module(oneccl_cpu
+    SOURCES oneccl/channel.cpp oneccl/cpu.cpp oneccl/engine.cpp oneccl/group.cpp oneccl/itt.cpp
+    LINK ${_link}
+    OPTIONS -Wl,--exclude-libs,ALL)
+  target_include_directories(ppengine_comm_oneccl_cpu SYSTEM PRIVATE ${PPENGINE_TOOLCHAIN_INCLUDE})
+else()
+  message(STATUS "No oneCCL CPU library: ranks as processes on CPUs will not be available")
+endif()

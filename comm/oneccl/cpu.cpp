@@ -1,0 +1,248 @@
+// The oneCCL CPU communicator: one rank's view of a group of processes; the entry of its module.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/comm/oneccl/group.hpp>
+#include <ppengine/comm/pmi.hpp>
+#include <ppengine/comm/process/module.hpp>
+
+namespace ppengine::comm::oneccl {
+namespace {
+
+ccl::datatype to_ccl(Type type) {
+  switch (type) {
+    case Type::f32: return ccl::datatype::float32;
+    case Type::bf16: return ccl::datatype::bfloat16;
+    case Type::f16: return ccl::datatype::float16;
+    case Type::f64: return ccl::datatype::float64;
+    case Type::i32: return ccl::datatype::int32;
+    case Type::i64: return ccl::datatype::int64;
+    case Type::u8: break;
+  }
+  return ccl::datatype::uint8;
+}
+
+ccl::reduction to_ccl(Reduce reduce) {
+  return reduce == Reduce::sum ? ccl::reduction::sum : reduce == Reduce::max ? ccl::reduction::max : ccl::reduction::min;
+}
+
+// Calls of the libraries that wait for other ranks cannot be ended from outside: when a rank is lost meanwhile, or the time is over,
+// the process ends.
+class Guard {
+ public:
+  // stderr: where the message goes, for when 2 is silenced.
+  Guard(Rendezvous& rendezvous, const char* what, std::chrono::milliseconds timeout, int stderr_fd = 2)
+      : thread_([this, &rendezvous, what, stderr_fd, deadline = Clock::now() + timeout] {
+      while (!over_) {
+        const bool lost = rendezvous.wait_for_failure(std::chrono::milliseconds(20));
+        if (lost) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the call may have ended all the same
+        if (over_ || (!lost && Clock::now() < deadline)) continue;
+        const auto failure = rendezvous.failure();
+        if (stderr_fd != 2) dup2(stderr_fd, 2);
+        log::error(CommError(failure ? failure->rank : -1, what, 0, failure ? fmt::format("rank {} failed: {}", failure->rank, failure->reason)
+                                                                            : std::string("not all ranks came in time")).what());
+        leave(static_cast<int>(ExitCode::peer_lost));
+      }
+    }) {}
+  ~Guard() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+// What the whole process shares. Lives until the last communicator is gone.
+struct Process {
+  std::shared_ptr<Rendezvous> rendezvous;
+  std::unique_ptr<PmiServer> pmi;
+  std::unique_ptr<Engine> engine;
+
+  ~Process() {
+    engine.reset();
+    if (rendezvous->failed()) {
+      (void)pmi.release();  // the MPI library may still hold on to it
+      return;
+    }
+    const Guard guard(*rendezvous, "end", std::chrono::seconds(30));
+    MPI_Finalize();
+  }
+};
+
+class CpuCommunicator : public ProcessCommunicator {
+ public:
+  CpuCommunicator(std::shared_ptr<Process> process, std::string group_name, std::vector<int> ranks, int index, ccl::communicator data, MPI_Comm mpi)
+      : ProcessCommunicator(process->rendezvous, group_name, ranks, index),
+        process_(std::move(process)),
+        group_(std::make_unique<Group>(*process_->engine, std::move(data), mpi, group_name, ranks, index)) {}
+
+  ~CpuCommunicator() override {
+    for (const auto begin = Clock::now(); !group_->idle() && !process_->rendezvous->failed() && Clock::now() - begin < std::min<Clock::duration>(timeout(), std::chrono::seconds(2));) process_->engine->progress();
+    try {
+      if (!process_->rendezvous->failed()) barrier();
+    } catch (const std::exception&) {  // the others learn of it by themselves
+    }
+  }
+
+  std::string kind() const override { return "oneccl-cpu"; }
+
+  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return transfer("send", const_cast<void*>(data), bytes, peer, tag, false, after);
+  }
+  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override { return transfer("recv", data, bytes, peer, tag, false, after); }
+  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+    return transfer("recv", data, capacity, peer, tag, true, after);
+  }
+
+  using Communicator::allreduce;
+  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
+                      [=](ccl::communicator& comm) { return ccl::allreduce(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
+  }
+  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
+                      [=](ccl::communicator& comm) { return ccl::reduce_scatter(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
+  }
+  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
+    return collective("all_gather", fmt::format("all_gather of {} {}", count, type.name()), count, type, after,
+                      [=](ccl::communicator& comm) { return ccl::allgather(in, out, count, to_ccl(type), comm); });
+  }
+  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
+    check_peer(root, "broadcast");
+    return collective("broadcast", fmt::format("broadcast of {} bytes from rank {}", bytes, root), bytes, Type::u8, after,
+                      [=](ccl::communicator& comm) { return ccl::broadcast(data, bytes, ccl::datatype::uint8, root, comm); });
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const Subgroup group = agree_on_split(color, key);
+    std::unique_ptr<Communicator> result;
+    // Splits of both libraries are collective over the parent; ranks without a color make a group of their own and drop it.
+    const int some_color = color < 0 ? 1'000'000 + rank() : color, place = std::max(group.index, 0);
+    std::optional<ccl::communicator> data;
+    MPI_Comm mpi = MPI_COMM_NULL;
+    process_->engine->with_lock([&] {
+      const Guard guard(*process_->rendezvous, "split", timeout());
+      data.emplace(ccl::split_communicator(group_->data(), some_color, place));
+      MPI_Comm_split(group_->mpi(), some_color, place, &mpi);
+    });
+    if (group.index >= 0) {
+      result = std::make_unique<CpuCommunicator>(process_, group.name, group.members, group.index, std::move(*data), mpi);
+      result->set_timeout(timeout());
+    } else {
+      MPI_Comm_free(&mpi);
+    }
+    return result;
+  }
+
+ private:
+  Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
+    check_peer(peer, operation);
+    check_alive(operation, peer, tag);
+    auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to, after.event(), timeout());
+    process_->engine->with_lock([&] {
+      Channel& channel = group_->channel(peer);
+      *operation == 's' ? channel.send(one) : channel.receive(one);
+    });
+    return Pending(one);
+  }
+
+  Pending collective(const char* operation, std::string text, size_t count, Type type, const After& after, Collective::Start start) {
+    check_alive(operation, -1, -1);
+    if (count == 0) start = [](ccl::communicator&) { return ccl::event(); };
+    auto one = std::make_shared<Collective>(*process_->engine, operation, world_rank(rank()), count * type.size(), std::move(text), std::move(start), after.event(), timeout());
+    process_->engine->with_lock([&] { group_->add(one); });
+    return Pending(one);
+  }
+
+  std::shared_ptr<Process> process_;
+  std::unique_ptr<Group> group_;
+};
+
+// oneCCL announces each changed setting on stdout, whatever its log level.
+class Quiet {
+ public:
+  Quiet() : out_(dup(1)), err_(dup(2)) {
+    std::fflush(nullptr);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(nowhere, 1);
+    dup2(nowhere, 2);
+    close(nowhere);
+  }
+  ~Quiet() {
+    std::fflush(nullptr);
+    dup2(out_, 1);
+    dup2(err_, 2);
+    close(out_);
+    close(err_);
+  }
+
+  int err() const { return err_; }
+
+ private:
+  int out_, err_;
+};
+
+void set_defaults(const ModuleInput& input) {
+  const bool one_host = std::ranges::all_of(input.hosts, [&](const std::string& host) { return host == input.hosts[0]; });
+  setenv("CCL_WORKER_OFFLOAD", "0", 0);  // our own engine makes the progress: a worker of oneCCL's polls a whole core away
+  setenv("CCL_ATL_TRANSPORT", "mpi", 0);
+  if (one_host) setenv("I_MPI_FABRICS", "shm", 0);
+  setenv("I_MPI_PIN", "0", 0);  // cores are the launcher's business
+  setenv("MPI_LOCALRANKID", std::to_string(input.environment.local_rank).c_str(), 1);
+  setenv("MPI_LOCALNRANKS", std::to_string(input.environment.local_size).c_str(), 1);
+}
+
+Communicator* make(const ModuleInput& input) {
+  auto process = std::make_shared<Process>();
+  process->rendezvous = input.rendezvous;
+  process->pmi = std::make_unique<PmiServer>(*input.rendezvous, pmi_process_mapping(input.hosts));
+  process->pmi->set_environment();
+  set_defaults(input);
+  const int rank = input.environment.rank, size = input.environment.size;
+  std::vector<int> all(static_cast<size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  std::optional<Quiet> quiet;
+  if (!std::getenv("CCL_LOG_LEVEL")) {
+    setenv("CCL_LOG_LEVEL", "error", 1);
+    quiet.emplace();
+  }
+  const Guard guard(*input.rendezvous, "start", input.options.timeout, quiet ? quiet->err() : 2);
+  int level = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) throw Error("the MPI library under oneCCL does not start");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  ccl::init();
+  ccl::shared_ptr_class<ccl::kvs> store;
+  if (rank == 0) store = ccl::create_main_kvs();
+  std::string address;
+  if (rank == 0) {
+    const auto mine = store->get_address();
+    address.assign(mine.data(), mine.size());
+  }
+  address = input.rendezvous->gather("oneccl address", all, rank, address, input.options.timeout, "start")[0];
+  if (rank != 0) {
+    ccl::kvs::address_type theirs;
+    std::memcpy(theirs.data(), address.data(), std::min(theirs.size(), address.size()));
+    store = ccl::create_kvs(theirs);
+  }
+  ccl::communicator data = ccl::create_communicator(size, rank, store);
+  MPI_Comm mpi = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
+  quiet.reset();
+  process->engine = std::make_unique<Engine>(input.rendezvous, input.options.progress != "polling");
+  return new CpuCommunicator(process, "world", all, rank, std::move(data), mpi);
+}
+
+}  // namespace
+}  // namespace ppengine::comm::oneccl
+
+extern "C" ppengine::comm::Communicator* ppengine_make_communicator(const ppengine::comm::ModuleInput& input) {
+  return ppengine::comm::oneccl::make(input);
+}

@@ -1,0 +1,89 @@
+// Ranks as processes: rendezvous, then a communicator from its module.
+#include <ppengine/comm/processes.hpp>
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/comm/pmi.hpp>
+#include <ppengine/comm/process/module.hpp>
+
+namespace ppengine::comm {
+namespace {
+
+std::string kind_for(const ProcessOptions& options) {
+  if (options.kind != "auto") return options.kind;
+  if (!options.device || options.device->info().is_cpu) return "oneccl-cpu";
+  return options.device->info().backend == "cuda" ? "nccl" : "oneccl-gpu";
+}
+
+RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions& options) {
+  RendezvousOptions result{environment.rank, environment.size, environment.master, environment.port, environment.listener, options.timeout, options.version};
+  if (!environment.master.empty()) return result;
+  // Under mpiexec rank 0 takes any free port and tells the others through mpiexec.
+  if (environment.rank == 0) {
+    net::Socket listener = net::listen_on(0);
+    result.port = net::port_of(listener);
+    result.listener = listener.release();
+  }
+  static std::unique_ptr<PmiClient> client;  // says goodbye to mpiexec at the end of the process
+  client = std::make_unique<PmiClient>(environment.pmi_fd);
+  const std::string address = client->share_address(environment.rank, fmt::format("{}:{}", host_name(), result.port));
+  const auto colon = address.rfind(':');
+  if (colon == std::string::npos) throw Error(fmt::format("mpiexec gave '{}' as the address of rank 0", address));
+  result.host = address.substr(0, colon) == host_name() ? "127.0.0.1" : address.substr(0, colon);
+  result.port = std::atoi(address.c_str() + colon + 1);
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, ProcessOptions options) {
+  const std::string kind = kind_for(options);
+  const MakeCommunicator make = load_module(kind);
+  auto rendezvous = std::make_shared<Rendezvous>(where(environment, options));
+  std::vector<int> all(static_cast<size_t>(environment.size));
+  std::iota(all.begin(), all.end(), 0);
+  const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
+  const auto places = rendezvous->gather("places", all, environment.rank,
+                                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).bytes(), options.timeout, "start");
+  std::vector<std::string> hosts;
+  for (size_t r = 0; r < places.size(); ++r) {
+    net::Unpacker in(places[r]);
+    const std::string their_kind = in.text();
+    hosts.push_back(in.text());
+    const int64_t pid = in.number();
+    if (their_kind != kind)
+      throw ConfigError(fmt::format("rank {} wants to talk by {}, rank {} by {}: give all ranks the same kind of device", environment.rank, kind, r, their_kind));
+    if (environment.rank == 0) log::info(fmt::format("rank {}: host {}, process {}, {}, {}", r, hosts.back(), pid, in.text(), kind));
+  }
+  std::unique_ptr<Communicator> communicator(make({rendezvous, hosts, environment, options}));
+  communicator->set_timeout(options.timeout);
+  return communicator;
+}
+
+std::vector<Availability> available_communicators() {
+  std::vector<Availability> list{{"local", true, "ranks as threads"}};
+  for (const char* kind : {"oneccl-cpu", "oneccl-gpu", "nccl"}) {
+    try {
+      load_module(kind);
+      list.push_back({kind, true, module_path(kind)});
+    } catch (const Error& error) {
+      list.push_back({kind, false, error.what()});
+    }
+  }
+  return list;
+}
+
+void leave(int exit_code) {
+  std::fflush(nullptr);
+  _exit(exit_code);
+}
+
+}  // namespace ppengine::comm

@@ -1,0 +1,186 @@
+// Rendezvous: one rank's connection to the hub.
+#include <ppengine/comm/rendezvous.hpp>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/net/hub.hpp>
+
+namespace ppengine::comm {
+
+Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
+  const auto deadline = Clock::now() + options.timeout;
+  if (options.rank == 0) {
+    net::Socket listener = options.listener >= 0 ? net::Socket(options.listener) : net::listen_on(options.port);
+    hub_ = std::make_unique<Hub>(std::move(listener), options.size, options.version, options.timeout);
+    options_.host = "127.0.0.1";
+    options_.port = hub_->port();
+  }
+  std::string why;
+  socket_ = net::connect_to(options_.host, options_.port, deadline, why);
+  if (!socket_)
+    throw CommError(0, "start", 0, fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host, options_.port, why));
+  net::write_frame(socket_.fd(), net::hello, net::Packer().text("ppengine").number(rank()).number(size()).text(options_.version).bytes());
+  listener_ = std::thread([this] { listen(); });
+  std::unique_lock lock(mutex_);
+  // A little longer than the hub, which knows who is missing.
+  changed_.wait_until(lock, deadline + std::chrono::seconds(2), [&] { return welcome_ || failure_; });
+  if (welcome_ && !failure_) return;
+  const std::string reason = failure_ ? fmt::format("rank {} failed: {}", failure_->rank, failure_->reason) : "not all ranks came in time";
+  const int peer = failure_ ? failure_->rank : 0;
+  closing_ = true;
+  lock.unlock();
+  shutdown(socket_.fd(), SHUT_RDWR);
+  listener_.join();
+  throw CommError(peer, "start", 0, reason);
+}
+
+Rendezvous::~Rendezvous() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  {
+    const std::lock_guard lock(writing_);
+    net::write_frame(socket_.fd(), net::bye, {});
+  }
+  shutdown(socket_.fd(), SHUT_WR);  // the hub closes its side when it has read the goodbye
+  if (listener_.joinable()) listener_.join();
+}
+
+void Rendezvous::listen() {
+  net::FrameReader reader;
+  auto last_beat = Clock::now(), heard = last_beat;
+  const auto silence = std::max<Clock::duration>(options_.timeout, 3 * net::beat_every);
+  Clock::time_point give_up = Clock::time_point::max();
+  for (;;) {
+    pollfd waiting{socket_.fd(), POLLIN, 0};
+    poll(&waiting, 1, 100);
+    const auto now = Clock::now();
+    bool open = true;
+    if (waiting.revents != 0) {
+      open = reader.read_from(socket_.fd());
+      heard = now;
+    }
+    while (const auto frame = reader.next()) {
+      net::Unpacker in(frame->contents);
+      if (frame->kind == net::abort) {
+        const auto who = static_cast<int>(in.number());
+        fail(who, in.text());
+      }
+      const std::lock_guard lock(mutex_);
+      if (frame->kind == net::abort) told_ = true;
+      if (frame->kind == net::welcome) welcome_ = true;
+      if (frame->kind == net::closing) closing_ = true;
+      if (frame->kind == net::gathered || frame->kind == net::present) {
+        const std::string key = in.text();
+        auto& parts = (frame->kind == net::gathered ? gathered_ : present_)[key];
+        parts.resize(static_cast<size_t>(in.number()));
+        for (std::string& part : parts) part = in.text();
+      }
+      changed_.notify_all();
+    }
+    bool closing = false;
+    {
+      const std::lock_guard lock(mutex_);
+      closing = closing_;
+    }
+    if (!open) {
+      if (!closing) fail(0, "its process has ended (the connection was closed)");
+      return;
+    }
+    if (closing) {
+      give_up = std::min(give_up, now + std::chrono::seconds(2));
+      if (now >= give_up) return;
+      continue;
+    }
+    if (now - heard > silence) return fail(0, fmt::format("it gave no sign of life for {:.0f} s (stopped, or cut off)", std::chrono::duration<double>(now - heard).count()));
+    if (now - last_beat >= net::beat_every) {
+      last_beat = now;
+      const std::lock_guard lock(writing_);
+      net::write_frame(socket_.fd(), net::beat, {});
+    }
+  }
+}
+
+std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<const int> members, int index, std::string_view mine,
+                                            std::chrono::milliseconds timeout, const std::string& what,
+                                            const std::atomic<bool>* give_up) {
+  const auto deadline = Clock::now() + timeout;
+  const auto given_up = [&] { return give_up && *give_up; };
+  announce(key, members, index, mine);
+  {
+    std::unique_lock lock(mutex_);
+    const auto came = [&] { return gathered_.contains(key) || failure_ || given_up(); };
+    while (!came() && Clock::now() < deadline)
+      changed_.wait_until(lock, give_up ? std::min(deadline, Clock::now() + std::chrono::milliseconds(50)) : deadline, came);
+    if (const auto found = gathered_.find(key); found != gathered_.end()) {
+      auto parts = std::move(found->second);
+      gathered_.erase(found);
+      return parts;
+    }
+    if (failure_) throw_failure(failure_->rank, what);
+    if (given_up()) throw CommError(-1, what, 0, "the communicator was closed before its peer came");
+  }
+  const auto absent = missing(key, members);
+  throw CommError(absent.empty() ? -1 : absent.front(), what, 0,
+                  fmt::format("rank {} waited {:.1f} s, not there: rank {} (--timeout sets how long to wait)", rank(),
+                              std::chrono::duration<double>(timeout).count(), fmt::join(absent, ", ")));
+}
+
+void Rendezvous::announce(const std::string& key, std::span<const int> members, int index, std::string_view mine) {
+  const std::lock_guard lock(writing_);
+  net::write_frame(socket_.fd(), net::gather,
+                   net::Packer().text(key).number(static_cast<int64_t>(members.size())).number(index).text(mine).bytes());
+}
+
+std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int> members) {
+  {
+    const std::lock_guard lock(writing_);
+    net::write_frame(socket_.fd(), net::ask, net::Packer().text(key).bytes());
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::seconds(2), [&] { return present_.contains(key) || failure_; });
+  std::vector<int> absent(members.begin(), members.end());
+  for (const std::string& one : present_[key]) std::erase(absent, std::stoi(one));
+  present_.erase(key);
+  return absent;
+}
+
+void Rendezvous::throw_failure(int peer, const std::string& what) const {
+  throw CommError(peer, what, 0, fmt::format("rank {} failed: {}", failure_->rank, failure_->reason));
+}
+
+void Rendezvous::fail(int rank, const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = Failure{rank, reason};
+  }
+  failed_ = true;
+  changed_.notify_all();
+}
+
+void Rendezvous::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(writing_);
+    net::write_frame(socket_.fd(), net::abort, net::Packer().number(rank()).text(reason).bytes());
+  }
+  fail(rank(), reason);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::seconds(1), [&] { return told_; });
+}
+
+std::optional<Failure> Rendezvous::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Rendezvous::wait_for_failure(std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [&] { return failure_.has_value(); });
+}
+
+}  // namespace ppengine::comm

@@ -1,0 +1,90 @@
+// One rank of the process tests: runs cases of the interface suite, or misbehaves as told.
+//   comm_rank suite              all cases that leave the communicator usable
+//   comm_rank case NAME          one case
+//   comm_rank die|stop|throw R   rank R is killed, stops, or fails while the others wait for it
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include <ppengine/base/log.hpp>
+#include <ppengine/comm/processes.hpp>
+
+#include "suite.hpp"
+
+using namespace ppengine;
+using namespace ppengine::comm;
+
+namespace {
+
+int run_cases(suite::Place& place, const std::string& only) {
+  int failed = 0;
+  for (const auto& list : {suite::messages(), suite::collectives(), suite::failures()})
+    for (const suite::Case& one : list) {
+      if (only.empty() ? one.fatal : only != one.name) continue;
+      if (place.size() < one.ranks) continue;
+      try {
+        one.body(place);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "FAILED {} on rank {} of {}: {}\n", one.name, place.rank(), place.size(), error.what());
+        if (++failed > 0) return 1;
+      }
+      if (!one.fatal) place.comm.barrier();
+    }
+  return failed;
+}
+
+// Ranks pass a token around for ever; one of them misbehaves on the way.
+void ring(suite::Place& place, const std::string& how, int who) {
+  suite::Memory out(place, 300000), in(place, 300000);
+  for (int round = 0;; ++round) {
+    if (round == 20 && place.rank() == who) {
+      if (how == "die") raise(SIGKILL);
+      if (how == "stop") raise(SIGSTOP);
+      if (how == "throw") throw Error("the disk is full");
+    }
+    const Message both[] = {Message::send(out.data(), 300000, place.next(), round), Message::recv(in.data(), 300000, place.previous(), round)};
+    place.comm.exchange(both, place.after()).wait();
+  }
+}
+
+int run(Communicator& comm, const std::string& what, const std::string& argument, bool device) {
+  std::shared_ptr<ops::Device> cpu = device ? ops::Device::open("cpu") : nullptr;
+  std::optional<ops::Stream> stream;
+  if (cpu) stream.emplace(cpu);
+  suite::Place place{comm, cpu, stream ? &*stream : nullptr};
+  if (what == "suite") return run_cases(place, "");
+  if (what == "case") return run_cases(place, argument);
+  ring(place, what, std::stoi(argument));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "suite", argument = argc > 2 ? argv[2] : "0";
+  std::unique_ptr<Communicator> comm;
+  try {
+    const auto environment = detect_ranks();
+    if (!environment) throw Error("comm_rank: not started as a rank");
+    ProcessOptions options;
+    if (const char* kind = std::getenv("SUITE_KIND")) options.kind = kind;
+    if (const char* progress = std::getenv("PPENGINE_PROGRESS")) options.progress = progress;
+    if (const char* timeout = std::getenv("SUITE_TIMEOUT")) options.timeout = std::chrono::milliseconds(std::atoi(timeout));
+    comm = connect_processes(*environment, options);
+    const int code = run(*comm, what, argument, std::getenv("SUITE_HOST") == nullptr);
+    if (code != 0) leave(code);
+    if (comm->failure()) leave(0);
+    comm.reset();
+    return 0;
+  } catch (const CommError& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    leave(static_cast<int>(error.exit_code()));
+  } catch (const std::exception& error) {
+    if (comm) comm->abort(error.what());
+    fmt::print(stderr, "{}\n", error.what());
+    leave(1);
+  }
+}

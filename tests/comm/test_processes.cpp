@@ -1,0 +1,149 @@
+// Ranks as processes over oneCCL: the interface suite, then ranks that die, stop or throw; launching.
+#include <fmt/core.h>
+
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/launch.hpp>
+#include <ppengine/comm/local.hpp>
+#include <ppengine/comm/process/module.hpp>
+#include <ppengine/comm/processes.hpp>
+
+#include "suite.hpp"
+
+using namespace ppengine;
+using namespace ppengine::comm;
+
+namespace {
+
+LaunchResult run(int ranks, std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}, std::chrono::seconds patience = std::chrono::seconds(25)) {
+  LaunchOptions options;
+  options.command = {PPENGINE_COMM_RANK};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  options.ranks = ranks;
+  options.environment = std::move(environment);
+  options.environment.try_emplace("SUITE_TIMEOUT", "20000");
+  options.patience = patience;
+  return launch(options);
+}
+
+bool have_oneccl() {
+  if (std::filesystem::exists(module_path("oneccl-cpu"))) return true;
+  BOOST_TEST_MESSAGE("skipped: built without the oneCCL CPU communicator");
+  return false;
+}
+
+// What was left behind in shared memory by MPI and oneCCL.
+std::vector<std::string> shared_memory() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("MPI") != std::string::npos || name.find("ccl") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(processes)
+
+BOOST_AUTO_TEST_CASE(two_processes_on_the_cpu_device_pass_the_suite) {
+  if (have_oneccl()) BOOST_TEST(run(2, {"suite"}).exit_code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(three_processes_on_host_memory_pass_the_suite_without_a_progress_thread) {
+  if (have_oneccl()) BOOST_TEST(run(3, {"suite"}, {{"SUITE_HOST", "1"}, {"PPENGINE_PROGRESS", "polling"}}).exit_code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(failures_are_errors_that_name_both_sides) {
+  if (!have_oneccl()) return;
+  for (const suite::Case& one : suite::failures()) BOOST_TEST(run(2, {"case", one.name}, {{"SUITE_HOST", "1"}}).exit_code == 0, one.name);
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
+  if (!have_oneccl()) return;
+  for (const char* who : {"0", "1"}) {
+    const auto begin = Clock::now();
+    const auto result = run(3, {"die", who}, {{"SUITE_HOST", "1"}});
+    BOOST_TEST(result.exit_code == 4);
+    for (size_t r = 0; r < 3; ++r) BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4), "rank " << r << " code " << result.ranks[r].code);
+    BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 15);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_rank_ends_all_with_code_4_within_the_deadline) {
+  if (!have_oneccl()) return;
+  const auto result = run(2, {"stop", "1"}, {{"SUITE_HOST", "1"}, {"SUITE_TIMEOUT", "4000"}}, std::chrono::seconds(1));
+  BOOST_TEST(result.exit_code == 4);
+  BOOST_TEST(result.ranks[0].code == 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_throws_gives_its_own_code) {
+  if (!have_oneccl()) return;
+  const auto result = run(2, {"throw", "1"}, {{"SUITE_HOST", "1"}});
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(result.ranks[0].code == 4);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_left_in_shared_memory) {
+  if (!have_oneccl()) return;
+  const auto before = shared_memory();
+  run(2, {"die", "1"}, {{"SUITE_HOST", "1"}});
+  BOOST_TEST(shared_memory().size() <= before.size());
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_rank_is_started_again_as_often_as_asked) {
+  LaunchOptions options;
+  options.command = {"/bin/sh", "-c", "test $PPENGINE_RESTART = 2 || kill -9 $$"};
+  options.ranks = 2;
+  options.restarts = 3;
+  const auto result = launch(options);
+  BOOST_TEST(result.exit_code == 0);
+  BOOST_TEST(result.restarts == 2);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_do_not_end_are_killed_after_a_while) {
+  LaunchOptions options;
+  options.command = {"/bin/sh", "-c", "test $PPENGINE_RANK = 0 && exit 2; sleep 100"};
+  options.ranks = 2;
+  options.patience = std::chrono::milliseconds(300);
+  const auto begin = Clock::now();
+  const auto result = launch(options);
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 10);
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_does_not_exist_is_a_sentence) {
+  LaunchOptions options;
+  options.command = {"/no/such/program"};
+  BOOST_CHECK_EXCEPTION(launch(options), Error, [](const Error& error) { return std::string(error.what()).find("/no/such/program") != std::string::npos; });
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_module_is_a_sentence) {
+  BOOST_CHECK_EXCEPTION(load_module("carrier-pigeon"), ConfigError, [](const Error& error) { return std::string(error.what()).find("built without the carrier-pigeon") != std::string::npos; });
+}
+
+BOOST_AUTO_TEST_CASE(exit_codes_name_the_cause_not_the_consequence) {
+  BOOST_TEST(combined_exit_code({{0, 0}, {0, 0}}) == 0);
+  BOOST_TEST(combined_exit_code({{4, 0}, {2, 0}}) == 2);
+  BOOST_TEST(combined_exit_code({{4, 0}, {-1, 9}}) == 4);
+  BOOST_TEST(combined_exit_code({{130, 0}, {130, 0}}) == 130);
+}
+
+BOOST_AUTO_TEST_CASE(cores_are_shared_out_evenly) {
+  using Sets = std::vector<std::vector<int>>;
+  BOOST_CHECK((core_sets({0, 1, 2, 3}, 2) == Sets{{0, 1}, {2, 3}}));
+  BOOST_CHECK((core_sets({0, 1, 2}, 2) == Sets{{0}, {1, 2}}));
+  BOOST_CHECK((core_sets({5, 7}, 3) == Sets{{5}, {7}, {5}}));
+}
+
+BOOST_AUTO_TEST_CASE(host_lists) {
+  const auto even = parse_hosts("a,b", 5);
+  BOOST_TEST((even[0].name == "a" && even[0].ranks == 2 && even[1].ranks == 3));
+  const auto given = parse_hosts("a:1,b:4", 5);
+  BOOST_TEST((given[0].ranks == 1 && given[1].ranks == 4));
+  for (const char* wrong : {"", "a:1,b:1", "a:x", "a,,b", "-oProxyCommand=x"}) BOOST_CHECK_THROW(parse_hosts(wrong, 5), ConfigError);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
