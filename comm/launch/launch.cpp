@@ -140,6 +140,7 @@ class Run {
     for (size_t r = 0; r < pids_.size(); ++r) {
       int status = 0;
       if (pids_[r] <= 0 || waitpid(pids_[r], &status, WNOHANG) != pids_[r]) continue;
+      kill(-pids_[r], SIGKILL);  // what the rank has started itself must not outlive it, nor hold its output open
       pids_[r] = -1;
       --running_;
       ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status)} : RankEnd{WEXITSTATUS(status), 0};
@@ -150,7 +151,7 @@ class Run {
 
   void kill_all(int signal) {
     for (const pid_t pid : pids_)
-      if (pid > 0) kill(pid, signal);
+      if (pid > 0) kill(-pid, signal);
   }
 
   const LaunchOptions& options_;

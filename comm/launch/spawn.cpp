@@ -87,6 +87,7 @@ Child spawn(const SpawnOptions& options) {
     [[maybe_unused]] const auto written = write(failed.write.fd(), &reason, sizeof(reason));
     _exit(127);
   }
+  setpgid(child.pid, child.pid);  // here too: whoever comes first
   failed.write.close();
   int reason = 0;
   if (read(failed.read.fd(), &reason, sizeof(reason)) == sizeof(reason))
@@ -101,7 +102,7 @@ Child spawn(const SpawnOptions& options) {
 std::string remote_command(const SpawnOptions& options) {
   std::string text = fmt::format("cd {} && exec env", quoted(std::filesystem::current_path().string()));
   for (const auto& [name, value] : options.environment) text += fmt::format(" {}={}", name, quoted(value));
-  for (const std::string& word : options.command) text += " " + quoted(word);
+  for (const std::string& word : options.command) text.append(1, ' ').append(quoted(word));
   return text;
 }
 

@@ -119,6 +119,10 @@ void Hub::tell_all(uint8_t kind, const std::string& contents, const Connection* 
 }
 
 void Hub::keep_watch(Clock::time_point now) {
+  // When this process itself had no time to run, the others' silence says nothing.
+  if (const auto away = now - last_watch_; away > net::beat_every)
+    for (Connection& one : connections_) one.heard += away;
+  last_watch_ = now;
   if (now - last_beat_ >= net::beat_every) {
     last_beat_ = now;
     tell_all(net::beat, {});

@@ -56,7 +56,7 @@ class Hub {
   const std::string version_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point begin_ = Clock::now();
-  Clock::time_point last_beat_{};
+  Clock::time_point last_beat_{}, last_watch_ = begin_;
   std::vector<Connection> connections_;
   std::map<std::string, Gathering> gatherings_;
   int here_ = 0, left_ = 0;

@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
     const auto result = run(3, {"die", who}, {{"SUITE_HOST", "1"}});
     BOOST_TEST(result.exit_code == 4);
     for (size_t r = 0; r < 3; ++r) BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4), "rank " << r << " code " << result.ranks[r].code);
-    BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 15);
+    BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 25);  // most of it is the start
   }
 }
 
