@@ -33,6 +33,7 @@ struct Message {
 struct Failure {
   int rank;
   std::string reason;
+  bool lost = false;  // it is gone without a word; otherwise it said so itself
 };
 
 // Nothing here blocks but barrier, split and the functions on host values. An operation starts when `after` is reached; its

@@ -46,8 +46,16 @@ class Variables {
 constexpr int usual_port = 29400;
 
 RankEnvironment ours(const Variables& v) {
-  RankEnvironment e{v.number("PPENGINE_RANK"), v.number("PPENGINE_SIZE"), v.number("PPENGINE_LOCAL_RANK", 0), v.number("PPENGINE_LOCAL_SIZE", 1), {}, {}, 0,
-                    v.number("PPENGINE_LISTENER", -1), -1, "ppengine"};
+  RankEnvironment e{v.number("PPENGINE_RANK"),
+                    v.number("PPENGINE_SIZE"),
+                    v.number("PPENGINE_LOCAL_RANK", 0),
+                    v.number("PPENGINE_LOCAL_SIZE", 1),
+                    {},
+                    {},
+                    0,
+                    v.number("PPENGINE_LISTENER", -1),
+                    -1,
+                    "ppengine"};
   const std::string master = v.text("PPENGINE_MASTER");
   const auto colon = master.rfind(':');
   if (colon == std::string::npos) throw ConfigError(fmt::format("PPENGINE_MASTER={}: give host:port of rank 0", master));
@@ -57,13 +65,30 @@ RankEnvironment ours(const Variables& v) {
 }
 
 RankEnvironment torchrun(const Variables& v) {
-  return {v.number("RANK"), v.number("WORLD_SIZE"), v.number("LOCAL_RANK", 0), v.number("LOCAL_WORLD_SIZE", 1), {}, v.text("MASTER_ADDR", "127.0.0.1"),
-          v.number("MASTER_PORT", usual_port) + 1, -1, -1, "torchrun"};
+  return {v.number("RANK"),
+          v.number("WORLD_SIZE"),
+          v.number("LOCAL_RANK", 0),
+          v.number("LOCAL_WORLD_SIZE", 1),
+          {},
+          v.text("MASTER_ADDR", "127.0.0.1"),
+          v.number("MASTER_PORT", usual_port) + 1,
+          -1,
+          -1,
+          "torchrun"};
 }
 
 RankEnvironment slurm(const Variables& v) {
   const std::string tasks = v.text("SLURM_TASKS_PER_NODE", "1");
-  RankEnvironment e{v.number("SLURM_PROCID"), v.number("SLURM_NTASKS"), v.number("SLURM_LOCALID", 0), std::max(1, std::atoi(tasks.c_str())), {}, {}, 0, -1, -1, "slurm"};
+  RankEnvironment e{v.number("SLURM_PROCID"),
+                    v.number("SLURM_NTASKS"),
+                    v.number("SLURM_LOCALID", 0),
+                    std::max(1, std::atoi(tasks.c_str())),
+                    {},
+                    {},
+                    0,
+                    -1,
+                    -1,
+                    "slurm"};
   e.master = v.text("MASTER_ADDR", first_host(v.text("SLURM_STEP_NODELIST", v.text("SLURM_JOB_NODELIST", "127.0.0.1"))));
   // Jobs on the same machine must not meet.
   e.port = v.number("MASTER_PORT", 20000 + v.number("SLURM_JOB_ID", 0) % 20000);
@@ -71,13 +96,29 @@ RankEnvironment slurm(const Variables& v) {
 }
 
 RankEnvironment hydra(const Variables& v) {
-  return {v.number("PMI_RANK"), v.number("PMI_SIZE"), v.number("MPI_LOCALRANKID", 0), v.number("MPI_LOCALNRANKS", 1), {}, v.text("MASTER_ADDR"), v.number("MASTER_PORT", usual_port), -1,
-          v.number("PMI_FD", -1), "mpiexec"};
+  return {v.number("PMI_RANK"),
+          v.number("PMI_SIZE"),
+          v.number("MPI_LOCALRANKID", 0),
+          v.number("MPI_LOCALNRANKS", 1),
+          {},
+          v.text("MASTER_ADDR"),
+          v.number("MASTER_PORT", usual_port),
+          -1,
+          v.number("PMI_FD", -1),
+          "mpiexec"};
 }
 
 RankEnvironment open_mpi(const Variables& v) {
-  return {v.number("OMPI_COMM_WORLD_RANK"), v.number("OMPI_COMM_WORLD_SIZE"), v.number("OMPI_COMM_WORLD_LOCAL_RANK", 0), v.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1), {},
-          v.text("MASTER_ADDR", "127.0.0.1"), v.number("MASTER_PORT", usual_port), -1, -1, "mpiexec"};
+  return {v.number("OMPI_COMM_WORLD_RANK"),
+          v.number("OMPI_COMM_WORLD_SIZE"),
+          v.number("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+          v.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1),
+          {},
+          v.text("MASTER_ADDR", "127.0.0.1"),
+          v.number("MASTER_PORT", usual_port),
+          -1,
+          -1,
+          "mpiexec"};
 }
 
 }  // namespace
@@ -101,11 +142,16 @@ std::string first_host(const std::string& list) {
 std::optional<RankEnvironment> detect_ranks(const Lookup& lookup) {
   const Variables v(lookup);
   std::optional<RankEnvironment> found;
-  if (v.has("PPENGINE_RANK")) found = ours(v);
-  else if (v.has("TORCHELASTIC_RUN_ID") || (v.has("RANK") && v.has("WORLD_SIZE"))) found = torchrun(v);
-  else if (v.has("PMI_RANK") && (v.has("PMI_FD") || v.has("MASTER_ADDR"))) found = hydra(v);
-  else if (v.has("OMPI_COMM_WORLD_RANK")) found = open_mpi(v);
-  else if (v.has("SLURM_PROCID") && v.number("SLURM_NTASKS", 1) > 1 && v.has("SLURM_STEP_ID")) found = slurm(v);
+  if (v.has("PPENGINE_RANK"))
+    found = ours(v);
+  else if (v.has("TORCHELASTIC_RUN_ID") || (v.has("RANK") && v.has("WORLD_SIZE")))
+    found = torchrun(v);
+  else if (v.has("PMI_RANK") && (v.has("PMI_FD") || v.has("MASTER_ADDR")))
+    found = hydra(v);
+  else if (v.has("OMPI_COMM_WORLD_RANK"))
+    found = open_mpi(v);
+  else if (v.has("SLURM_PROCID") && v.number("SLURM_NTASKS", 1) > 1 && v.has("SLURM_STEP_ID"))
+    found = slurm(v);
   if (!found) return {};
   found->host = host_name();
   if (found->size < 1 || found->rank >= found->size)

@@ -12,12 +12,12 @@ struct RankEnvironment {
   int size = 1;
   int local_rank = 0;  // among the ranks of this machine
   int local_size = 1;
-  std::string host;        // this machine's name
-  std::string master;      // where rank 0 listens; empty: asked for through mpiexec (pmi_fd)
+  std::string host;    // this machine's name
+  std::string master;  // where rank 0 listens; empty: asked for through mpiexec (pmi_fd)
   int port = 0;
-  int listener = -1;       // rank 0: a socket of the launcher that listens already
-  int pmi_fd = -1;         // mpiexec's channel
-  std::string source;      // "ppengine", "mpiexec", "torchrun", "slurm"
+  int listener = -1;   // rank 0: a socket of the launcher that listens already
+  int pmi_fd = -1;     // mpiexec's channel
+  std::string source;  // "ppengine", "mpiexec", "torchrun", "slurm"
 };
 
 // Nothing when the process was not started as a rank. ConfigError when the variables contradict each other. Variables:

@@ -16,10 +16,10 @@ struct LaunchHost {
 struct LaunchOptions {
   std::vector<std::string> command;  // the program and its arguments, the same for every rank
   int ranks = 1;
-  std::vector<LaunchHost> hosts;     // empty: all on this machine
-  bool pin = true;                   // a set of cores for each rank of this machine
-  bool prefix = true;                // "[rank 1] " before the lines of every rank but 0
-  int restarts = 0;                  // how often to start again after a rank was lost; PPENGINE_RESTART counts
+  std::vector<LaunchHost> hosts;  // empty: all on this machine
+  bool pin = true;                // a set of cores for each rank of this machine
+  bool prefix = true;             // "[rank 1] " before the lines of every rank but 0
+  int restarts = 0;               // how often to start again after a rank was lost; PPENGINE_RESTART counts
   // How long ranks may take to end by themselves after one has failed.
   std::chrono::milliseconds patience{35000};
   std::map<std::string, std::string> environment;  // for every rank

@@ -51,8 +51,10 @@ class Lines {
   bool pass_on() {
     char piece[16384];
     const ssize_t got = read(source_.fd(), piece, sizeof(piece));
-    if (got > 0) text_.append(piece, static_cast<size_t>(got));
-    else if (!text_.empty()) text_ += '\n';
+    if (got > 0)
+      text_.append(piece, static_cast<size_t>(got));
+    else if (!text_.empty())
+      text_ += '\n';
     for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
       const std::string line = prefix_ + text_.substr(0, end + 1);
       [[maybe_unused]] const auto written = write(2, line.data(), line.size());
@@ -69,16 +71,18 @@ class Lines {
 class Run {
  public:
   explicit Run(const LaunchOptions& options, int attempt) : options_(options) {
-    net::Socket listener = net::listen_on(0);
     std::vector<LaunchHost> hosts = options.hosts;
     if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
     const bool one_host = hosts.size() == 1;
+    const net::Socket listener = net::listen_on(0, one_host ? net::Reach::this_machine : net::Reach::anywhere);
     const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : host_name(), net::port_of(listener));
     ends_.resize(static_cast<size_t>(options.ranks));
     int rank = 0;
     for (const LaunchHost& host : hosts) {
       const bool here = host.name == "localhost" || host.name == host_name();
-      if (rank == 0 && !here) throw ConfigError(fmt::format("the first host must be this one ({}), not {}: rank 0 runs where the launcher does", host_name(), host.name));
+      if (rank == 0 && !here)
+        throw ConfigError(
+            fmt::format("the first host must be this one ({}), not {}: rank 0 runs where the launcher does", host_name(), host.name));
       const auto cores = core_sets(usable_cores(), host.ranks);
       for (int local = 0; local < host.ranks; ++local, ++rank) {
         SpawnOptions spawning{options.command, options.environment, {}, rank == 0 ? listener.fd() : -1, rank == 0 || !options.prefix};
@@ -102,6 +106,8 @@ class Run {
 
   ~Run() { kill_all(SIGKILL); }
 
+  bool interrupted() const { return interrupted_; }
+
   std::vector<RankEnd> watch() {
     while (running_ > 0) {
       std::vector<pollfd> waiting{{signals_.fd(), POLLIN, 0}};
@@ -109,7 +115,7 @@ class Run {
       poll(waiting.data(), waiting.size(), 200);
       pass_on(waiting);
       for (int signal = signals_.next(); signal != 0; signal = signals_.next())
-        if (signal != SIGCHLD) kill_all(signal);
+        if (signal != SIGCHLD) interrupt(signal);
       collect();
       if (running_ > 0 && Clock::now() > deadline_) {
         log::error(fmt::format("{} rank{} did not end within {:.0f} s after the first failure: killed", running_, running_ == 1 ? "" : "s",
@@ -144,9 +150,18 @@ class Run {
       pids_[r] = -1;
       --running_;
       ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status)} : RankEnd{WEXITSTATUS(status), 0};
-      if (ends_[r].signal != 0) log::error(fmt::format("rank {} was killed by signal {} ({})", r, ends_[r].signal, strsignal(ends_[r].signal)));
+      // Where others are left, they tell that it is lost.
+      if (ends_[r].signal != 0)
+        log::write(running_ > 0 ? log::Level::info : log::Level::error,
+                   fmt::format("rank {} was killed by signal {} ({})", r, ends_[r].signal, strsignal(ends_[r].signal)));
       if (ends_[r].code != 0) deadline_ = std::min(deadline_, Clock::now() + options_.patience);
     }
+  }
+
+  // Ranks save what they were asked to save and end; a second signal does not let them.
+  void interrupt(int signal) {
+    interrupted_ = true;
+    kill_all(signal);
   }
 
   void kill_all(int signal) {
@@ -160,6 +175,7 @@ class Run {
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
   int running_ = 0;
+  bool interrupted_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
@@ -169,9 +185,11 @@ LaunchResult launch(const LaunchOptions& options) {
   if (options.command.empty() || options.ranks < 1) throw ConfigError("nothing to launch: give a command and at least one rank");
   LaunchResult result;
   for (int attempt = 0;; ++attempt) {
-    result.ranks = Run(options, attempt).watch();
+    Run run(options, attempt);
+    result.ranks = run.watch();
     result.exit_code = combined_exit_code(result.ranks);
     result.restarts = attempt;
+    if (run.interrupted() && result.exit_code != 0) result.exit_code = static_cast<int>(ExitCode::interrupted);
     if (result.exit_code != static_cast<int>(ExitCode::peer_lost) || attempt >= options.restarts) return result;
     log::warning(fmt::format("a rank was lost: starting again ({} of {})", attempt + 1, options.restarts));
   }

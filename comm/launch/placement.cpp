@@ -69,8 +69,10 @@ int combined_exit_code(const std::vector<RankEnd>& ranks) {
   for (const RankEnd& end : ranks) {
     // A rank that failed by itself is the reason why the others lost it.
     if (end.signal == 0 && end.code != 0 && end.code != lost && end.code != interrupted) return end.code;
-    if (end.signal != 0 || end.code == lost) worst = lost;
-    else if (end.code == interrupted && worst == 0) worst = interrupted;
+    if (end.signal != 0 || end.code == lost)
+      worst = lost;
+    else if (end.code == interrupted && worst == 0)
+      worst = interrupted;
   }
   return worst;
 }

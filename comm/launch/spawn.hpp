@@ -14,9 +14,9 @@ namespace ppengine::comm {
 struct SpawnOptions {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::vector<int> cores;  // empty: any
-  int keep_open = -1;      // a descriptor that the child inherits under the same number
-  bool own_output = false; // writes to our stdout and stderr itself
+  std::vector<int> cores;   // empty: any
+  int keep_open = -1;       // a descriptor that the child inherits under the same number
+  bool own_output = false;  // writes to our stdout and stderr itself
 };
 
 struct Child {

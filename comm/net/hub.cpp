@@ -11,6 +11,16 @@
 
 namespace ppengine::comm {
 
+std::string net::pack(const Failure& failure) {
+  return Packer().number(failure.rank).text(failure.reason).number(failure.lost ? 1 : 0).bytes();
+}
+
+Failure net::unpack_failure(Unpacker& in) {
+  Failure failure{static_cast<int>(in.number()), in.text()};
+  failure.lost = in.number() != 0;
+  return failure;
+}
+
 Hub::Hub(net::Socket listener, int size, std::string version, std::chrono::milliseconds timeout)
     : listener_(std::move(listener)), port_(net::port_of(listener_)), size_(size), version_(std::move(version)), timeout_(timeout) {
   thread_ = std::thread([this] { run(); });
@@ -47,12 +57,23 @@ void Hub::serve(Connection& connection) {
     while (const auto frame = connection.reader.next()) {
       connection.heard = Clock::now();
       switch (frame->kind) {
-        case net::hello: on_hello(connection, frame->contents); break;
-        case net::gather: on_gather(connection, frame->contents); break;
-        case net::ask: on_ask(connection, frame->contents); break;
-        case net::abort: tell_all(net::abort, frame->contents, &connection); break;
-        case net::bye: connection.left = true; break;
-        default: break;
+        case net::hello:
+          on_hello(connection, frame->contents);
+          break;
+        case net::gather:
+          on_gather(connection, frame->contents);
+          break;
+        case net::ask:
+          on_ask(connection, frame->contents);
+          break;
+        case net::abort:
+          tell_all(net::abort, frame->contents, &connection);
+          break;
+        case net::bye:
+          connection.left = true;
+          break;
+        default:
+          break;
       }
     }
   } catch (const std::exception&) {  // not one of ours
@@ -60,8 +81,10 @@ void Hub::serve(Connection& connection) {
     return;
   }
   if (open) return;
-  if (connection.left || connection.rank < 0) connection.socket.close();
-  else lose(connection, "its process has ended (the connection was closed)");
+  if (connection.left || connection.rank < 0)
+    connection.socket.close();
+  else
+    lose(connection, "its process has ended (the connection was closed)");
 }
 
 void Hub::on_hello(Connection& connection, const std::string& contents) {
@@ -69,7 +92,7 @@ void Hub::on_hello(Connection& connection, const std::string& contents) {
   if (in.text() != "ppengine") throw Error("not a rank");
   const auto rank = static_cast<int>(in.number()), size = static_cast<int>(in.number());
   const std::string version = in.text();
-  const auto refuse = [&](const std::string& why) { tell_all(net::abort, net::Packer().number(rank).text(why).bytes()); };
+  const auto refuse = [&](const std::string& why) { tell_all(net::abort, net::pack({rank, why})); };
   const bool twice = std::ranges::any_of(connections_, [&](const Connection& one) { return one.rank == rank; });
   connection.rank = rank;
   if (!verdict_.empty()) net::write_frame(connection.socket.fd(), net::abort, verdict_);
@@ -108,7 +131,7 @@ void Hub::on_ask(const Connection& connection, const std::string& contents) {
 
 void Hub::lose(Connection& connection, const std::string& reason) {
   connection.socket.close();
-  tell_all(net::abort, net::Packer().number(connection.rank).text(reason).bytes());
+  tell_all(net::abort, net::pack({connection.rank, reason, true}));
 }
 
 void Hub::tell_all(uint8_t kind, const std::string& contents, const Connection* last) {
@@ -129,7 +152,8 @@ void Hub::keep_watch(Clock::time_point now) {
   }
   for (Connection& one : connections_)
     if (one.rank >= 0 && !one.left && now - one.heard > std::max<Clock::duration>(timeout_, 3 * net::beat_every)) {
-      lose(one, fmt::format("it gave no sign of life for {:.0f} s (stopped, or cut off)", std::chrono::duration<double>(now - one.heard).count()));
+      lose(one, fmt::format("it gave no sign of life for {:.0f} s (stopped, or cut off)",
+                            std::chrono::duration<double>(now - one.heard).count()));
     }
   std::erase_if(connections_, [](const Connection& one) { return !one.socket; });
   if (here_ < size_ && !told_missing_ && now - begin_ > timeout_) {
@@ -138,8 +162,9 @@ void Hub::keep_watch(Clock::time_point now) {
     for (int r = 0; r < size_; ++r)
       if (std::ranges::none_of(connections_, [&](const Connection& one) { return one.rank == r; })) missing.push_back(r);
     if (missing.empty()) return;
-    tell_all(net::abort, net::Packer().number(missing.front()).text(fmt::format("it did not come within {:.0f} s; of {} ranks these are missing: {}",
-             std::chrono::duration<double>(timeout_).count(), size_, fmt::join(missing, ", "))).bytes());
+    const std::string reason = fmt::format("it did not come within {:.0f} s; of {} ranks these are missing: {}",
+                                           std::chrono::duration<double>(timeout_).count(), size_, fmt::join(missing, ", "));
+    tell_all(net::abort, net::pack({missing.front(), reason, true}));
   }
 }
 

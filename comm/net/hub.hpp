@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include <ppengine/comm/communicator.hpp>
 #include <ppengine/comm/net/socket.hpp>
 
 namespace ppengine::comm {
@@ -16,6 +17,9 @@ namespace net {
 // What frames between a rank and the hub mean.
 enum Kind : uint8_t { hello, welcome, gather, gathered, ask, present, abort, beat, bye, closing };
 constexpr std::chrono::milliseconds beat_every{1000};
+// The contents of an abort.
+std::string pack(const Failure& failure);
+Failure unpack_failure(Unpacker& in);
 }  // namespace net
 
 class Hub {

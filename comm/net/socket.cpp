@@ -79,14 +79,14 @@ void Socket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-Socket listen_on(int port) {
+Socket listen_on(int port, Reach reach) {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = INADDR_ANY;
+  address.sin_addr.s_addr = htonl(reach == Reach::this_machine ? INADDR_LOOPBACK : INADDR_ANY);
   if (!socket || bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(socket.fd(), 512) != 0)
     throw Error(fmt::format("cannot listen on port {}: {}; choose another with MASTER_PORT", port, std::strerror(errno)));
   return socket;

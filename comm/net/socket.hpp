@@ -25,8 +25,9 @@ class Socket {
   int fd_ = -1;
 };
 
-// On all interfaces; port 0: any free one. Error with the reason when it is taken.
-Socket listen_on(int port);
+// Port 0: any free one. Error with the reason when it is taken.
+enum class Reach { anywhere, this_machine };
+Socket listen_on(int port, Reach reach = Reach::anywhere);
 int port_of(const Socket& socket);
 // Tries until the deadline: the other side may not be listening yet. Empty when it passes; `why` then tells the last reason.
 Socket connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline, std::string& why);

@@ -52,7 +52,8 @@ void Channel::send_waiting() {
   while (!unsent_.empty() && unsent_.front()->ready()) {
     TransferPtr transfer = std::move(unsent_.front());
     unsent_.pop_front();
-    auto& out = outgoing_.emplace_back(transfer, Header{transfer->tag(), static_cast<int64_t>(transfer->wanted)}, MPI_REQUEST_NULL, ccl::event());
+    auto& out =
+        outgoing_.emplace_back(transfer, Header{transfer->tag(), static_cast<int64_t>(transfer->wanted)}, MPI_REQUEST_NULL, ccl::event());
     MPI_Isend(&out.header, sizeof(Header), MPI_BYTE, peer_, header_tag, headers_, &out.request);
   }
 }
@@ -69,8 +70,8 @@ void Channel::read_headers() {
 // A size that does not fit ends the run on both sides: the sender's data could go nowhere.
 bool Channel::accepts(const Transfer& transfer, size_t bytes) {
   if (transfer.up_to ? bytes <= transfer.wanted : bytes == transfer.wanted) return true;
-  rendezvous_.abort(fmt::format("recv with rank {} (tag {}): rank {} sends {} bytes, rank {} receives {}{} bytes", world_peer_, transfer.tag(), world_peer_,
-                                bytes, world_rank_, transfer.up_to ? "up to " : "", transfer.wanted));
+  rendezvous_.abort(fmt::format("recv with rank {} (tag {}): rank {} sends {} bytes, rank {} receives {}{} bytes", world_peer_,
+                                transfer.tag(), world_peer_, bytes, world_rank_, transfer.up_to ? "up to " : "", transfer.wanted));
   return false;
 }
 
@@ -107,7 +108,8 @@ void Channel::match() {
       incoming_.emplace_back(std::move(*found), nullptr, bytes, data, ccl::event());
       wanted_.erase(found);
     } else {
-      const bool blocks = std::ranges::any_of(arrived_.begin() + 1, arrived_.end(), [&](const Header& later) { return waits_for(later) != wanted_.end(); });
+      const bool blocks =
+          std::ranges::any_of(arrived_.begin() + 1, arrived_.end(), [&](const Header& later) { return waits_for(later) != wanted_.end(); });
       if (!blocks) return;
       auto& kept = unexpected_.emplace_back(static_cast<int>(head.tag), std::vector<std::byte>(bytes));
       incoming_.emplace_back(nullptr, &kept, bytes, kept.contents.data(), ccl::event());
@@ -140,8 +142,10 @@ void Channel::move_incoming() {
       in.begun = true;
       if (!in.event.test()) return;
     }
-    if (in.transfer) in.transfer->finish(in.bytes);
-    else in.kept->complete = true;
+    if (in.transfer)
+      in.transfer->finish(in.bytes);
+    else
+      in.kept->complete = true;
     incoming_.pop_front();
   }
 }

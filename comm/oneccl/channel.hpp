@@ -3,10 +3,10 @@
 #pragma once
 
 #include <mpi.h>
+#include <oneapi/ccl.hpp>
 
 #include <deque>
 #include <list>
-#include <oneapi/ccl.hpp>
 
 #include <ppengine/comm/oneccl/engine.hpp>
 

@@ -9,21 +9,28 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/oneccl/group.hpp>
-#include <ppengine/comm/pmi.hpp>
 #include <ppengine/comm/process/module.hpp>
+#include <ppengine/comm/process/pmi.hpp>
 
 namespace ppengine::comm::oneccl {
 namespace {
 
 ccl::datatype to_ccl(Type type) {
   switch (type) {
-    case Type::f32: return ccl::datatype::float32;
-    case Type::bf16: return ccl::datatype::bfloat16;
-    case Type::f16: return ccl::datatype::float16;
-    case Type::f64: return ccl::datatype::float64;
-    case Type::i32: return ccl::datatype::int32;
-    case Type::i64: return ccl::datatype::int64;
-    case Type::u8: break;
+    case Type::f32:
+      return ccl::datatype::float32;
+    case Type::bf16:
+      return ccl::datatype::bfloat16;
+    case Type::f16:
+      return ccl::datatype::float16;
+    case Type::f64:
+      return ccl::datatype::float64;
+    case Type::i32:
+      return ccl::datatype::int32;
+    case Type::i64:
+      return ccl::datatype::int64;
+    case Type::u8:
+      break;
   }
   return ccl::datatype::uint8;
 }
@@ -39,17 +46,19 @@ class Guard {
   // stderr: where the message goes, for when 2 is silenced.
   Guard(Rendezvous& rendezvous, const char* what, std::chrono::milliseconds timeout, int stderr_fd = 2)
       : thread_([this, &rendezvous, what, stderr_fd, deadline = Clock::now() + timeout] {
-      while (!over_) {
-        const bool lost = rendezvous.wait_for_failure(std::chrono::milliseconds(20));
-        if (lost) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the call may have ended all the same
-        if (over_ || (!lost && Clock::now() < deadline)) continue;
-        const auto failure = rendezvous.failure();
-        if (stderr_fd != 2) dup2(stderr_fd, 2);
-        log::error(CommError(failure ? failure->rank : -1, what, 0, failure ? fmt::format("rank {} failed: {}", failure->rank, failure->reason)
-                                                                            : std::string("not all ranks came in time")).what());
-        leave(static_cast<int>(ExitCode::peer_lost));
-      }
-    }) {}
+          while (!over_) {
+            const bool lost = rendezvous.wait_for_failure(std::chrono::milliseconds(20));
+            if (lost) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the call may have ended all the same
+            if (over_ || (!lost && Clock::now() < deadline)) continue;
+            const auto failure = rendezvous.failure();
+            if (stderr_fd != 2) dup2(stderr_fd, 2);
+            log::error(CommError(failure ? failure->rank : -1, what, 0,
+                                 failure ? fmt::format("rank {} failed: {}", failure->rank, failure->reason)
+                                         : std::string("not all ranks came in time"))
+                           .what());
+            leave(static_cast<int>(ExitCode::peer_lost));
+          }
+        }) {}
   ~Guard() {
     over_ = true;
     thread_.join();
@@ -79,13 +88,16 @@ struct Process {
 
 class CpuCommunicator : public ProcessCommunicator {
  public:
-  CpuCommunicator(std::shared_ptr<Process> process, std::string group_name, std::vector<int> ranks, int index, ccl::communicator data, MPI_Comm mpi)
+  CpuCommunicator(std::shared_ptr<Process> process, std::string group_name, std::vector<int> ranks, int index, ccl::communicator data,
+                  MPI_Comm mpi)
       : ProcessCommunicator(process->rendezvous, group_name, ranks, index),
         process_(std::move(process)),
         group_(std::make_unique<Group>(*process_->engine, std::move(data), mpi, group_name, ranks, index)) {}
 
   ~CpuCommunicator() override {
-    for (const auto begin = Clock::now(); !group_->idle() && !process_->rendezvous->failed() && Clock::now() - begin < std::min<Clock::duration>(timeout(), std::chrono::seconds(2));) process_->engine->progress();
+    for (const auto begin = Clock::now(); !group_->idle() && !process_->rendezvous->failed() &&
+                                          Clock::now() - begin < std::min<Clock::duration>(timeout(), std::chrono::seconds(2));)
+      process_->engine->progress();
     try {
       if (!process_->rendezvous->failed()) barrier();
     } catch (const std::exception&) {  // the others learn of it by themselves
@@ -97,7 +109,9 @@ class CpuCommunicator : public ProcessCommunicator {
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
     return transfer("send", const_cast<void*>(data), bytes, peer, tag, false, after);
   }
-  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override { return transfer("recv", data, bytes, peer, tag, false, after); }
+  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return transfer("recv", data, bytes, peer, tag, false, after);
+  }
   Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
     return transfer("recv", data, capacity, peer, tag, true, after);
   }
@@ -108,7 +122,8 @@ class CpuCommunicator : public ProcessCommunicator {
                       [=](ccl::communicator& comm) { return ccl::allreduce(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
   }
   Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
+    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type,
+                      after,
                       [=](ccl::communicator& comm) { return ccl::reduce_scatter(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
   }
   Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
@@ -146,7 +161,8 @@ class CpuCommunicator : public ProcessCommunicator {
   Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
     check_peer(peer, operation);
     check_alive(operation, peer, tag);
-    auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to, after.event(), timeout());
+    auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to,
+                                          after.event(), timeout());
     process_->engine->with_lock([&] {
       Channel& channel = group_->channel(peer);
       *operation == 's' ? channel.send(one) : channel.receive(one);
@@ -157,7 +173,8 @@ class CpuCommunicator : public ProcessCommunicator {
   Pending collective(const char* operation, std::string text, size_t count, Type type, const After& after, Collective::Start start) {
     check_alive(operation, -1, -1);
     if (count == 0) start = [](ccl::communicator&) { return ccl::event(); };
-    auto one = std::make_shared<Collective>(*process_->engine, operation, world_rank(rank()), count * type.size(), std::move(text), std::move(start), after.event(), timeout());
+    auto one = std::make_shared<Collective>(*process_->engine, operation, world_rank(rank()), count * type.size(), std::move(text),
+                                            std::move(start), after.event(), timeout());
     process_->engine->with_lock([&] { group_->add(one); });
     return Pending(one);
   }
@@ -216,7 +233,8 @@ Communicator* make(const ModuleInput& input) {
   }
   const Guard guard(*input.rendezvous, "start", input.options.timeout, quiet ? quiet->err() : 2);
   int level = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) throw Error("the MPI library under oneCCL does not start");
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+    throw Error("the MPI library under oneCCL does not start");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   ccl::init();
   ccl::shared_ptr_class<ccl::kvs> store;

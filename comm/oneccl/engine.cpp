@@ -18,7 +18,8 @@ constexpr std::chrono::microseconds thread_nap{50};
 
 }  // namespace
 
-Operation::Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after, std::chrono::milliseconds timeout)
+Operation::Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after,
+                     std::chrono::milliseconds timeout)
     : engine_(engine), name_(name), rank_(rank), peer_(peer), tag_(tag), bytes_(bytes), after_(std::move(after)), timeout_(timeout) {}
 
 bool Operation::done() {
@@ -39,8 +40,10 @@ void Operation::wait(Clock::time_point deadline) {
       continue;
     }
     const auto now = Clock::now();
-    if (now - begin < yielding) sched_yield();
-    else std::this_thread::sleep_for(nap);
+    if (now - begin < yielding)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(nap);
     if (!lingered && now - begin > std::chrono::milliseconds(100)) {
       lingered = true;
       linger();
@@ -71,7 +74,8 @@ void Operation::fail(std::string error) {
 
 void Operation::throw_late(Clock::time_point begin) {
   const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-  throw CommError(peer_, name_, tag_, fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", rank_, waited, awaited()));
+  throw CommError(peer_, name_, tag_,
+                  fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", rank_, waited, awaited()));
 }
 
 Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread) : rendezvous_(std::move(rendezvous)) {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include <ppengine/comm/rendezvous.hpp>
+#include <ppengine/comm/net/rendezvous.hpp>
 
 namespace ppengine::comm::oneccl {
 
@@ -19,7 +19,8 @@ class Engine;
 // One operation under way. Steps are made with the engine's lock held.
 class Operation : public Pending::State {
  public:
-  Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after, std::chrono::milliseconds timeout);
+  Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after,
+            std::chrono::milliseconds timeout);
 
   bool done() override;
   void wait(Clock::time_point deadline) override;

@@ -38,7 +38,8 @@ void Collective::report_difference() {
   try {
     const auto texts = context_.rendezvous->gather(context_.key + " differs", context_.members, context_.index, text_, timeout());
     for (size_t r = 1; r < texts.size(); ++r)
-      if (texts[r] != texts[0]) error = fmt::format("rank {} called {}, rank {} called {}", context_.members[0], texts[0], context_.members[r], texts[r]);
+      if (texts[r] != texts[0])
+        error = fmt::format("rank {} called {}, rank {} called {}", context_.members[0], texts[0], context_.members[r], texts[r]);
   } catch (const std::exception&) {  // then another rank says it
   }
   [[maybe_unused]] auto* left = new ccl::event(std::move(event_));  // NOLINT: oneCCL complains when one is dropped under way
@@ -81,7 +82,8 @@ Group::~Group() {
 Channel& Group::channel(int peer) {
   auto& channel = channels_[static_cast<size_t>(peer)];
   if (!channel)
-    channel = std::make_unique<Channel>(*data_, mpi_, peer, members_[static_cast<size_t>(index_)], members_[static_cast<size_t>(peer)], engine_.rendezvous());
+    channel = std::make_unique<Channel>(*data_, mpi_, peer, members_[static_cast<size_t>(index_)], members_[static_cast<size_t>(peer)],
+                                        engine_.rendezvous());
   return *channel;
 }
 
@@ -95,14 +97,16 @@ void Group::step() {
     while (!collectives_.empty() && collectives_.front()->ready()) {
       running_.push_back(std::move(collectives_.front()));
       collectives_.pop_front();
-      running_.back()->begin({data_.get(), mpi_, &engine_.rendezvous(), members_, index_, fmt::format("{} collective {}", name_, begun_++)});
+      running_.back()->begin(
+          {data_.get(), mpi_, &engine_.rendezvous(), members_, index_, fmt::format("{} collective {}", name_, begun_++)});
     }
     for (const auto& one : running_) one->step();
     std::erase_if(running_, [](const auto& one) { return one->finished(); });
     for (const auto& channel : channels_)
       if (channel) channel->step();
   } catch (const std::exception& error) {  // oneCCL or MPI refused: most often a connection that broke
-    if (!engine_.rendezvous().wait_for_failure(std::chrono::milliseconds(1000))) engine_.rendezvous().abort(fmt::format("oneCCL: {}", error.what()));
+    if (!engine_.rendezvous().wait_for_failure(std::chrono::milliseconds(1000)))
+      engine_.rendezvous().abort(fmt::format("oneCCL: {}", error.what()));
   }
 }
 

@@ -9,7 +9,8 @@ namespace ppengine::comm::oneccl {
 class Collective : public Operation {
  public:
   using Start = std::function<ccl::event(ccl::communicator&)>;
-  Collective(Engine& engine, const char* name, int rank, size_t bytes, std::string text, Start start, ops::Event after, std::chrono::milliseconds timeout)
+  Collective(Engine& engine, const char* name, int rank, size_t bytes, std::string text, Start start, ops::Event after,
+             std::chrono::milliseconds timeout)
       : Operation(engine, name, rank, -1, -1, bytes, std::move(after), timeout), text_(std::move(text)), start_(std::move(start)) {}
   // What a group gives it when its turn has come.
   struct Context {

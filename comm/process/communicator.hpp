@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
-#include <ppengine/comm/rendezvous.hpp>
+#include <ppengine/comm/net/rendezvous.hpp>
 
 namespace ppengine::comm {
 

@@ -22,11 +22,13 @@ std::string module_path(const std::string& kind) {
 MakeCommunicator load_module(const std::string& kind) {
   const std::string path = module_path(kind);
   if (!std::filesystem::exists(path))
-    throw ConfigError(fmt::format("this ppengine was built without the {} communicator ({} is missing): use --launch threads, or build with it", kind, path));
+    throw ConfigError(fmt::format(
+        "this ppengine was built without the {} communicator ({} is missing): use --launch threads, or build with it", kind, path));
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!module) {
     const char* why = dlerror();
-    throw ConfigError(fmt::format("the {} communicator does not load: {}; use --launch threads, or install what is missing", kind, why ? why : "unknown reason"));
+    throw ConfigError(fmt::format("the {} communicator does not load: {}; use --launch threads, or install what is missing", kind,
+                                  why ? why : "unknown reason"));
   }
   auto* make = reinterpret_cast<MakeCommunicator>(dlsym(module, "ppengine_make_communicator"));
   if (!make) throw ConfigError(fmt::format("{} is not a communicator of ppengine", path));

@@ -11,8 +11,8 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
-#include <ppengine/comm/pmi.hpp>
 #include <ppengine/comm/process/module.hpp>
+#include <ppengine/comm/process/pmi.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -24,7 +24,8 @@ std::string kind_for(const ProcessOptions& options) {
 }
 
 RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions& options) {
-  RendezvousOptions result{environment.rank, environment.size, environment.master, environment.port, environment.listener, options.timeout, options.version};
+  RendezvousOptions result{environment.rank,     environment.size, environment.master, environment.port,
+                           environment.listener, options.timeout,  options.version};
   if (!environment.master.empty()) return result;
   // Under mpiexec rank 0 takes any free port and tells the others through mpiexec.
   if (environment.rank == 0) {
@@ -51,8 +52,9 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   std::vector<int> all(static_cast<size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
-  const auto places = rendezvous->gather("places", all, environment.rank,
-                                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).bytes(), options.timeout, "start");
+  const auto places =
+      rendezvous->gather("places", all, environment.rank,
+                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).bytes(), options.timeout, "start");
   std::vector<std::string> hosts;
   for (size_t r = 0; r < places.size(); ++r) {
     net::Unpacker in(places[r]);
@@ -60,7 +62,8 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
     hosts.push_back(in.text());
     const int64_t pid = in.number();
     if (their_kind != kind)
-      throw ConfigError(fmt::format("rank {} wants to talk by {}, rank {} by {}: give all ranks the same kind of device", environment.rank, kind, r, their_kind));
+      throw ConfigError(fmt::format("rank {} wants to talk by {}, rank {} by {}: give all ranks the same kind of device", environment.rank,
+                                    kind, r, their_kind));
     if (environment.rank == 0) log::info(fmt::format("rank {}: host {}, process {}, {}, {}", r, hosts.back(), pid, in.text(), kind));
   }
   std::unique_ptr<Communicator> communicator(make({rendezvous, hosts, environment, options}));
@@ -69,7 +72,7 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
 }
 
 std::vector<Availability> available_communicators() {
-  std::vector<Availability> list{{"local", true, "ranks as threads"}};
+  std::vector<Availability> list{{"local", true, "ranks as threads of one process"}};
   for (const char* kind : {"oneccl-cpu", "oneccl-gpu", "nccl"}) {
     try {
       load_module(kind);

@@ -45,7 +45,8 @@ void ring(suite::Place& place, const std::string& how, int who) {
       if (how == "stop") raise(SIGSTOP);
       if (how == "throw") throw Error("the disk is full");
     }
-    const Message both[] = {Message::send(out.data(), 300000, place.next(), round), Message::recv(in.data(), 300000, place.previous(), round)};
+    const Message both[] = {Message::send(out.data(), 300000, place.next(), round),
+                            Message::recv(in.data(), 300000, place.previous(), round)};
     place.comm.exchange(both, place.after()).wait();
   }
 }

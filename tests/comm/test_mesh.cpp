@@ -1,5 +1,6 @@
 // The mesh: who is where, who talks to whom, how it is printed.
 #include <boost/test/unit_test.hpp>
+
 #include <thread>
 
 #include <ppengine/base/error.hpp>
@@ -52,7 +53,8 @@ BOOST_AUTO_TEST_CASE(each_axis_has_its_own_communicator) {
         for (int i = 0; i < 2; ++i) sum += shape.rank(with(i));
         return sum;
       };
-      check(mesh.pipeline(), 2, place.pipeline, sum_over([&](int i) { return MeshShape::Place{i, place.data, place.tensor}; }), "pipeline ");
+      check(mesh.pipeline(), 2, place.pipeline, sum_over([&](int i) { return MeshShape::Place{i, place.data, place.tensor}; }),
+            "pipeline ");
       check(mesh.data(), 2, place.data, sum_over([&](int i) { return MeshShape::Place{place.pipeline, i, place.tensor}; }), "data ");
       check(mesh.tensor(), 2, place.tensor, sum_over([&](int i) { return MeshShape::Place{place.pipeline, place.data, i}; }), "tensor ");
       check(mesh.stage(), 4, place.data * 2 + place.tensor, place.pipeline == 0 ? 6 : 22, "stage ");

@@ -1,7 +1,7 @@
 // Ranks as processes over oneCCL: the interface suite, then ranks that die, stop or throw; launching.
+#include <boost/test/unit_test.hpp>
 #include <fmt/core.h>
 
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 
 #include <ppengine/base/error.hpp>
@@ -17,7 +17,8 @@ using namespace ppengine::comm;
 
 namespace {
 
-LaunchResult run(int ranks, std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}, std::chrono::seconds patience = std::chrono::seconds(25)) {
+LaunchResult run(int ranks, std::vector<std::string> arguments, std::map<std::string, std::string> environment = {},
+                 std::chrono::seconds patience = std::chrono::seconds(25)) {
   LaunchOptions options;
   options.command = {PPENGINE_COMM_RANK};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
@@ -67,7 +68,9 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
     const auto begin = Clock::now();
     const auto result = run(3, {"die", who}, {{"SUITE_HOST", "1"}});
     BOOST_TEST(result.exit_code == 4);
-    for (size_t r = 0; r < 3; ++r) BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4), "rank " << r << " code " << result.ranks[r].code);
+    for (size_t r = 0; r < 3; ++r)
+      BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4),
+                 "rank " << r << " code " << result.ranks[r].code);
     BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 25);  // most of it is the start
   }
 }
@@ -117,11 +120,14 @@ BOOST_AUTO_TEST_CASE(ranks_that_do_not_end_are_killed_after_a_while) {
 BOOST_AUTO_TEST_CASE(a_program_that_does_not_exist_is_a_sentence) {
   LaunchOptions options;
   options.command = {"/no/such/program"};
-  BOOST_CHECK_EXCEPTION(launch(options), Error, [](const Error& error) { return std::string(error.what()).find("/no/such/program") != std::string::npos; });
+  BOOST_CHECK_EXCEPTION(launch(options), Error,
+                        [](const Error& error) { return std::string(error.what()).find("/no/such/program") != std::string::npos; });
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_module_is_a_sentence) {
-  BOOST_CHECK_EXCEPTION(load_module("carrier-pigeon"), ConfigError, [](const Error& error) { return std::string(error.what()).find("built without the carrier-pigeon") != std::string::npos; });
+  BOOST_CHECK_EXCEPTION(load_module("carrier-pigeon"), ConfigError, [](const Error& error) {
+    return std::string(error.what()).find("built without the carrier-pigeon") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(exit_codes_name_the_cause_not_the_consequence) {

@@ -1,15 +1,15 @@
 // The rendezvous of processes, here with threads and real TCP; which rank a process is, by launcher.
+#include <boost/test/unit_test.hpp>
 #include <fmt/core.h>
 
-#include <boost/test/unit_test.hpp>
 #include <future>
 #include <map>
 #include <thread>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/environment.hpp>
-#include <ppengine/comm/pmi.hpp>
-#include <ppengine/comm/rendezvous.hpp>
+#include <ppengine/comm/net/rendezvous.hpp>
+#include <ppengine/comm/process/pmi.hpp>
 
 using namespace ppengine;
 using namespace ppengine::comm;
@@ -17,8 +17,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<std::future<std::unique_ptr<Rendezvous>>> start(int size, int present, std::chrono::milliseconds timeout, const std::string& odd_version = "1") {
-  net::Socket listener = net::listen_on(0);
+std::vector<std::future<std::unique_ptr<Rendezvous>>> start(int size, int present, std::chrono::milliseconds timeout,
+                                                            const std::string& odd_version = "1") {
+  net::Socket listener = net::listen_on(0, net::Reach::this_machine);
   const int port = net::port_of(listener), fd = listener.release();
   std::vector<std::future<std::unique_ptr<Rendezvous>>> all;
   for (int r = 0; r < present; ++r)
@@ -54,7 +55,8 @@ BOOST_AUTO_TEST_CASE(values_are_gathered_in_groups) {
       std::string text;
       for (int i = 0; i < 20; ++i)
         for (const auto& one : me->gather(fmt::format("all {}", i), all, r, std::to_string(r * i), 5s)) text += one + " ";
-      for (const auto& one : me->gather(fmt::format("pair {}", r % 2), pair, r / 2, std::string(300000, static_cast<char>('a' + r)), 5s)) text += one[0];
+      for (const auto& one : me->gather(fmt::format("pair {}", r % 2), pair, r / 2, std::string(300000, static_cast<char>('a' + r)), 5s))
+        text += one[0];
       return text;
     }));
   const std::string first = results[0].get();
@@ -107,11 +109,23 @@ std::optional<RankEnvironment> with(const std::map<std::string, std::string>& va
 BOOST_AUTO_TEST_CASE(each_launcher_is_recognised) {
   BOOST_TEST(!with({}).has_value());
   BOOST_TEST(!with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).has_value());  // inside an allocation, not started by srun
-  const auto torch = with({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}});
-  BOOST_TEST((torch->rank == 3 && torch->size == 4 && torch->local_rank == 1 && torch->local_size == 2 && torch->master == "n0" && torch->port == 29501));
+  const auto torch = with({{"RANK", "3"},
+                           {"WORLD_SIZE", "4"},
+                           {"LOCAL_RANK", "1"},
+                           {"LOCAL_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "n0"},
+                           {"MASTER_PORT", "29500"}});
+  BOOST_TEST((torch->rank == 3 && torch->size == 4 && torch->local_rank == 1 && torch->local_size == 2 && torch->master == "n0" &&
+              torch->port == 29501));
   const auto mpi = with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "9"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
   BOOST_TEST((mpi->source == "mpiexec" && mpi->pmi_fd == 9 && mpi->local_size == 2 && mpi->master.empty()));
-  const auto slurm = with({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_NODELIST", "node[07-09,12]"}, {"SLURM_JOB_ID", "123456"}, {"SLURM_TASKS_PER_NODE", "4(x2)"}});
+  const auto slurm = with({{"SLURM_PROCID", "5"},
+                           {"SLURM_NTASKS", "8"},
+                           {"SLURM_LOCALID", "1"},
+                           {"SLURM_STEP_ID", "0"},
+                           {"SLURM_JOB_NODELIST", "node[07-09,12]"},
+                           {"SLURM_JOB_ID", "123456"},
+                           {"SLURM_TASKS_PER_NODE", "4(x2)"}});
   BOOST_TEST((slurm->rank == 5 && slurm->master == "node07" && slurm->port == 23456 && slurm->local_size == 4));
   const auto own = with({{"PPENGINE_RANK", "1"}, {"PPENGINE_SIZE", "2"}, {"PPENGINE_MASTER", "127.0.0.1:4000"}, {"RANK", "7"}});
   BOOST_TEST((own->rank == 1 && own->port == 4000 && own->source == "ppengine"));

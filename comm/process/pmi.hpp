@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
+#include <ppengine/comm/net/rendezvous.hpp>
 #include <ppengine/comm/net/socket.hpp>
-#include <ppengine/comm/rendezvous.hpp>
 
 namespace ppengine::comm {
 

@@ -1,5 +1,5 @@
 // PMI-1: the client for mpiexec, the server for an MPI library in this process.
-#include <ppengine/comm/pmi.hpp>
+#include <ppengine/comm/process/pmi.hpp>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -43,7 +43,8 @@ std::string field(const std::string& line, const std::string& name) {
 }  // namespace
 
 PmiClient::PmiClient(int fd) : fd_(fd) {
-  if (field(ask("cmd=init pmi_version=1 pmi_subversion=1"), "rc") != "0") throw Error("mpiexec does not speak PMI-1: set MASTER_ADDR and MASTER_PORT instead");
+  if (field(ask("cmd=init pmi_version=1 pmi_subversion=1"), "rc") != "0")
+    throw Error("mpiexec does not speak PMI-1: set MASTER_ADDR and MASTER_PORT instead");
 }
 
 PmiClient::~PmiClient() {

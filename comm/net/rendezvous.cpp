@@ -1,5 +1,5 @@
 // Rendezvous: one rank's connection to the hub.
-#include <ppengine/comm/rendezvous.hpp>
+#include <ppengine/comm/net/rendezvous.hpp>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -22,7 +22,9 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   std::string why;
   socket_ = net::connect_to(options_.host, options_.port, deadline, why);
   if (!socket_)
-    throw CommError(0, "start", 0, fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host, options_.port, why));
+    throw CommError(0, "start", 0,
+                    fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host,
+                                options_.port, why));
   net::write_frame(socket_.fd(), net::hello, net::Packer().text("ppengine").number(rank()).number(size()).text(options_.version).bytes());
   listener_ = std::thread([this] { listen(); });
   std::unique_lock lock(mutex_);
@@ -69,10 +71,7 @@ void Rendezvous::listen() {
     }
     while (const auto frame = reader.next()) {
       net::Unpacker in(frame->contents);
-      if (frame->kind == net::abort) {
-        const auto who = static_cast<int>(in.number());
-        fail(who, in.text());
-      }
+      if (frame->kind == net::abort) fail(net::unpack_failure(in));
       const std::lock_guard lock(mutex_);
       if (frame->kind == net::abort) told_ = true;
       if (frame->kind == net::welcome) welcome_ = true;
@@ -91,7 +90,7 @@ void Rendezvous::listen() {
       closing = closing_;
     }
     if (!open) {
-      if (!closing) fail(0, "its process has ended (the connection was closed)");
+      if (!closing) fail({0, "its process has ended (the connection was closed)", true});
       return;
     }
     if (closing) {
@@ -99,7 +98,10 @@ void Rendezvous::listen() {
       if (now >= give_up) return;
       continue;
     }
-    if (now - heard > silence) return fail(0, fmt::format("it gave no sign of life for {:.0f} s (stopped, or cut off)", std::chrono::duration<double>(now - heard).count()));
+    if (now - heard > silence)
+      return fail(
+          {0, fmt::format("it gave no sign of life for {:.0f} s (stopped, or cut off)", std::chrono::duration<double>(now - heard).count()),
+           true});
     if (now - last_beat >= net::beat_every) {
       last_beat = now;
       const std::lock_guard lock(writing_);
@@ -109,8 +111,7 @@ void Rendezvous::listen() {
 }
 
 std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<const int> members, int index, std::string_view mine,
-                                            std::chrono::milliseconds timeout, const std::string& what,
-                                            const std::atomic<bool>* give_up) {
+                                            std::chrono::milliseconds timeout, const std::string& what, const std::atomic<bool>* give_up) {
   const auto deadline = Clock::now() + timeout;
   const auto given_up = [&] { return give_up && *give_up; };
   announce(key, members, index, mine);
@@ -156,10 +157,10 @@ void Rendezvous::throw_failure(int peer, const std::string& what) const {
   throw CommError(peer, what, 0, fmt::format("rank {} failed: {}", failure_->rank, failure_->reason));
 }
 
-void Rendezvous::fail(int rank, const std::string& reason) {
+void Rendezvous::fail(Failure failure) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = Failure{rank, reason};
+    if (!failure_) failure_ = std::move(failure);
   }
   failed_ = true;
   changed_.notify_all();
@@ -168,9 +169,9 @@ void Rendezvous::fail(int rank, const std::string& reason) {
 void Rendezvous::abort(const std::string& reason) {
   {
     const std::lock_guard lock(writing_);
-    net::write_frame(socket_.fd(), net::abort, net::Packer().number(rank()).text(reason).bytes());
+    net::write_frame(socket_.fd(), net::abort, net::pack({rank(), reason}));
   }
-  fail(rank(), reason);
+  fail({rank(), reason});
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::seconds(1), [&] { return told_; });
 }

@@ -60,7 +60,7 @@ class Rendezvous {
 
  private:
   void listen();
-  void fail(int rank, const std::string& reason);
+  void fail(Failure failure);
   [[noreturn]] void throw_failure(int peer, const std::string& what) const;
 
   RendezvousOptions options_;
