@@ -72,10 +72,11 @@ void BenchTrainFlags::run() {
   const std::int64_t batch_size = data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
   const std::int64_t length = data.choice.sequence_length > 0 ? data.choice.sequence_length : source.sequence_length;
   Measured result;
-  parallel.run(options.parallel, [&](comm::Communicator& world) {
+  const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
     Measured mine = measure(*this, source, graph, options, batch_size, length, world);
     if (world.rank() == 0) result = std::move(mine);
   });
+  if (!prints) return;
   const double tokens = double(batch_size * length), flops = engine::training_flops(*graph, batch_size, length);
   const double share = flops / result.seconds.median / result.rate;
   if (json) {

@@ -1,7 +1,9 @@
 // ppengine devices: what there is to compute on, and how ranks could talk to each other.
 #include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
+
+#include <ppengine/comm/mesh.hpp>
+#include <ppengine/comm/processes.hpp>
 #include <ppengine/ops/device.hpp>
 
 #include "commands.hpp"
@@ -26,40 +28,70 @@ nlohmann::json to_json(const ops::DeviceInfo& device) {
           {"onednn", device.onednn}};
 }
 
-void print_json(const std::vector<ops::DeviceInfo>& devices) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const ops::DeviceInfo& device : devices) list.push_back(to_json(device));
-  fmt::print("{}\n", nlohmann::json{{"devices", list}}.dump());
+nlohmann::json to_json(const comm::MeshShape& shape) {
+  nlohmann::json ranks = nlohmann::json::array();
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    const auto place = shape.place(rank);
+    ranks.push_back({{"rank", rank}, {"pipeline", place.pipeline}, {"data", place.data}, {"tensor", place.tensor}});
+  }
+  return {{"pipeline", shape.pipeline}, {"data", shape.data}, {"tensor", shape.tensor}, {"ranks", ranks}};
 }
 
-void print_text(const std::vector<ops::DeviceInfo>& devices) {
+struct DevicesFlags {
+  bool json = false;
+  std::string mesh;
+  std::optional<comm::MeshShape> shape;
+
+  void run();
+  void print_json(const std::vector<ops::DeviceInfo>& devices, const std::vector<comm::Availability>& communicators) const;
+  void print_text(const std::vector<ops::DeviceInfo>& devices, const std::vector<comm::Availability>& communicators) const;
+};
+
+void DevicesFlags::print_json(const std::vector<ops::DeviceInfo>& devices, const std::vector<comm::Availability>& communicators) const {
+  nlohmann::json result{{"devices", nlohmann::json::array()}, {"communicators", nlohmann::json::array()}};
+  for (const ops::DeviceInfo& device : devices) result["devices"].push_back(to_json(device));
+  for (const comm::Availability& one : communicators)
+    result["communicators"].push_back({{"kind", one.kind}, {"usable", one.usable}, {"why", one.why}});
+  if (shape) result["mesh"] = to_json(*shape);
+  fmt::print("{}\n", result.dump());
+}
+
+void DevicesFlags::print_text(const std::vector<ops::DeviceInfo>& devices, const std::vector<comm::Availability>& communicators) const {
   for (const ops::DeviceInfo& device : devices) {
     fmt::print("{}  {}\n", device.selector, device.name);
     fmt::print("  backend      {} (driver {})\n", device.backend, device.driver);
     fmt::print("  memory       {}\n", memory_text(device.memory_bytes));
-    fmt::print("  compute      {} units, work-groups to {}, sub-groups of {}\n", device.compute_units,
-               device.max_work_group, device.sub_group);
+    fmt::print("  compute      {} units, work-groups to {}, sub-groups of {}\n", device.compute_units, device.max_work_group,
+               device.sub_group);
     fmt::print("  bf16         {}\n", device.native_bf16 ? "in hardware" : "emulated (f32 is faster)");
-    fmt::print("  layer math   {}\n",
-               device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");
+    fmt::print("  layer math   {}\n", device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");
   }
+  fmt::print("communicators\n");
+  for (const comm::Availability& one : communicators) fmt::print("  {:<12} {}{}\n", one.kind, one.usable ? "" : "not available: ", one.why);
+  if (shape) fmt::print("{}", shape->text());
+}
+
+void DevicesFlags::run() {
+  if (!mesh.empty()) shape = comm::MeshShape::parse(mesh);
+  const std::vector<ops::DeviceInfo> devices = ops::list_devices();
+  const std::vector<comm::Availability> communicators = comm::available_communicators();
+  json ? print_json(devices, communicators) : print_text(devices, communicators);
+  if (devices.empty() && !json) fmt::print(stderr, "ppengine: SYCL shows no device; is ONEAPI_DEVICE_SELECTOR set?\n");
 }
 
 }  // namespace
 
 void add_devices(CLI::App& app) {
-  auto* command = app.add_subcommand("devices", "List devices: backend, name, memory, what they support");
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print one JSON object");
+  auto* command = app.add_subcommand("devices", "List devices: backend, name, memory, what they support; how ranks can talk to each other");
+  auto flags = std::make_shared<DevicesFlags>();
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->add_option("--mesh", flags->mesh, "Also show which rank goes where, for so many pipeline, data and tensor ranks")
+      ->type_name("P,D,T");
   command->footer(
-      "Examples:\n  ppengine devices\n  ppengine devices --json | jq '.devices[].selector'\n  "
+      "Examples:\n  ppengine devices\n  ppengine devices --mesh 4,2,1\n  ppengine devices --json | jq "
+      "'.devices[].selector'\n  "
       "ONEAPI_DEVICE_SELECTOR=opencl:cpu ppengine devices");
-  command->callback([json] {
-    const std::vector<ops::DeviceInfo> devices = ops::list_devices();
-    *json ? print_json(devices) : print_text(devices);
-    if (devices.empty() && !*json)
-      fmt::print(stderr, "ppengine: SYCL shows no device; is ONEAPI_DEVICE_SELECTOR set?\n");
-  });
+  command->callback([flags] { flags->run(); });
 }
 
 }  // namespace ppengine::cli

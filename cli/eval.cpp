@@ -23,10 +23,11 @@ struct EvalFlags {
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {} sequences", done, of)); };
     models::EvaluationResult result;
-    parallel.run(options.parallel, [&](comm::Communicator& world) {
+    const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
       const models::EvaluationResult mine = models::run_evaluation(options, world);
       if (world.rank() == 0) result = mine;
     });
+    if (!prints) return;
     const double accuracy = result.sums > 0 ? double(result.right_sums) / double(result.sums) : 0.0;
     if (json) {
       nlohmann::json line{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}};

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ppengine/base/error.hpp>
-#include <ppengine/comm/threads.hpp>
 #include <ppengine/schedules/csv.hpp>
 
 namespace ppengine::cli {
@@ -23,17 +22,14 @@ void ParallelFlags::add(CLI::App& command) {
   command.add_option("--balance", balance, "Costs that balance the stages: estimated from arithmetic, or measured in a short warm-up of training")
       ->check(CLI::IsMember({"estimated", "measured"}))
       ->group(group);
-  command.add_option("--launch", launch, "threads: all ranks in this process; processes: one each")->check(CLI::IsMember({"threads", "processes"}))->group(group);
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
-  command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
   command.add_option("--dtype", dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}))->group(group);
-  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(CLI::Range(0.1, 1e6))->group(group);
+  RankFlags::add(command, group);
 }
 
 engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   if (tp != 1) throw ConfigError("--tp: tensor parallelism is not there yet; use --pp and --dp");
   if (shard) throw ConfigError("--shard: sharding is not there yet; use --dp without it");
-  if (launch == "processes") throw ConfigError("--launch processes: ranks as processes are not there yet; use --launch threads");
   engine::ParallelOptions result;
   result.pipeline = pp;
   result.data = dp;
@@ -52,15 +48,8 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
     if (microbatches == 0 && batch_size > 0) result.microbatches = static_cast<int>(std::clamp<std::int64_t>(batch_size / dp, 1, result.microbatches));
     if (!split.empty() && result.stages == 0) result.stages = static_cast<int>(split.size()) + 1;
   }
-  result.device = ops::Device::open(device);
+  result.device = open_device();
   return result;
-}
-
-void ParallelFlags::run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(ranks()), options.device);
-  local.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
-  comm::run_threads(ranks(), local, rank);
 }
 
 void DataFlags::add(CLI::App& command, bool required) {

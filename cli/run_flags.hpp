@@ -2,14 +2,14 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <functional>
-#include <ppengine/comm/communicator.hpp>
 #include <ppengine/models/training.hpp>
+
+#include "rank_flags.hpp"
 
 namespace ppengine::cli {
 
-struct ParallelFlags {
+struct ParallelFlags : RankFlags {
   int pp = 1, dp = 1, tp = 1;
   int stages = 0;
   int microbatches = 0;  // 0: chosen
@@ -17,18 +17,17 @@ struct ParallelFlags {
   std::string plan;
   std::vector<std::string> split;
   std::string balance = "estimated";
-  std::string launch = "threads";
   bool shard = false;
-  std::string device;
   std::string dtype = "f32";
-  double timeout = 30;
 
   void add(CLI::App& command);
   int ranks() const { return pp * dp * tp; }
   // Checked and completed; opens the device. batch_size counts where microbatches are chosen.
   engine::ParallelOptions options(std::int64_t batch_size = 0) const;
-  // Runs a function once per rank.
-  void run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const;
+  // Runs a function once per rank; true where results are to be printed (rank_flags.hpp).
+  [[nodiscard]] bool run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
+    return RankFlags::run(ranks(), options.device, rank);
+  }
 };
 
 struct DataFlags {

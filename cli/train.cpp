@@ -145,10 +145,11 @@ void TrainFlags::run() {
   std::signal(SIGTERM, on_interrupt);
   Reporter reporter(json, 0);
   models::TrainingResult result;
-  parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
+  const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
     models::TrainingResult mine = models::run_training(options, world, reporter);
     if (world.rank() == 0) result = std::move(mine);
   });
+  if (!prints) return;
   reporter.finish(result);
   const TimelineFiles files(result, parallel.dp, options.trainer.parallel.schedule);
   if (!trace.empty()) files.write_trace(trace, reporter.first_step());
@@ -168,6 +169,7 @@ void add_train(CLI::App& app) {
       "  ppengine train --model tiny --data task:addition --steps 200 --lr 3e-3\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --schedule interleavedzerobubble --stages 4 --microbatches 8 --json\n"
       "  ppengine train --model my-gpt2/ --data tokens.npy --pp 2 --dp 2 --batch-size 16 --save out/ --save-every 100\n"
+      "  ppengine train --model tiny --data synthetic --pp 2 --launch processes\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --steps 10 --timeline steps.html --trace steps.json");
   command->callback([flags] { flags->run(); });
 }

@@ -53,7 +53,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment, const std::string& interrupt_at) {
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment, const std::string& interrupt_at,
+            const std::function<void(int process)>& then) {
   std::vector<std::string> words{PPENGINE_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables;
@@ -77,7 +78,8 @@ Outcome run(const std::vector<std::string>& arguments, const std::map<std::strin
   if (!interrupt_at.empty()) {
     pid_t ended = 0;
     while (out.text().find(interrupt_at) == std::string::npos && (ended = waitpid(child, &status, WNOHANG)) == 0) usleep(5000);
-    if (ended == 0) kill(child, SIGINT);
+    if (ended == 0 && then) then(child);
+    else if (ended == 0) kill(child, SIGINT);
     if (ended == 0) waitpid(child, &status, 0);
   } else {
     waitpid(child, &status, 0);

@@ -1,6 +1,7 @@
 // Runs the ppengine program as a user would.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,8 +14,9 @@ struct Outcome {
   std::string err;
 };
 
-// Variables that begin with PPENGINE_ are taken from `environment` only; all others are inherited. interrupt_at: the program gets a
-// SIGINT as soon as it has printed this.
-Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {}, const std::string& interrupt_at = {});
+// Variables that begin with PPENGINE_ are taken from `environment` only; all others are inherited. interrupt_at: as soon as the
+// program has printed this, it gets a SIGINT, or what `then` does with its process.
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {},
+            const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
 
 }  // namespace ppengine::test
