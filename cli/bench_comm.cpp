@@ -1,0 +1,142 @@
+// ppengine bench p2p and bench allreduce: how fast ranks talk to each other, by size.
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/measure.hpp>
+#include <ppengine/ops/memory.hpp>
+
+#include "commands.hpp"
+#include "rank_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+struct Row {
+  std::string what;
+  std::size_t bytes;
+  engine::Spread seconds;
+  double rate;  // bytes moved per second at the median
+};
+
+struct CommBench {
+  RankFlags place;
+  int ranks = 2, samples = 9;
+  std::vector<std::size_t> sizes{1024, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
+  bool json = false;
+  std::string kind;  // of the communicator that was used
+
+  // What is measured at one size, on every rank; rows of rank 0 are printed.
+  using Measure = std::vector<Row> (*)(const CommBench&, comm::Communicator&, void* memory, std::size_t bytes);
+  void add(CLI::App& command);
+  void run(Measure measure);
+  engine::Spread time(comm::Communicator& world, std::size_t bytes, const std::function<void()>& once) const;
+  void print(const std::vector<Row>& rows) const;
+};
+
+// Every rank repeats equally often, so the number follows from the size alone.
+engine::Spread CommBench::time(comm::Communicator& world, std::size_t bytes, const std::function<void()>& once) const {
+  const int times = bytes <= (64 << 10) ? 100 : bytes <= (1 << 20) ? 20 : 4;
+  std::vector<double> seconds;
+  for (int sample = -1; sample < samples; ++sample) {  // the first one warms up
+    world.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i) once();
+    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / times;
+    if (sample >= 0) seconds.push_back(taken);
+  }
+  return engine::spread_of(seconds);
+}
+
+// Ranks 0 and 1: there and back, of which half is one way; then both directions at once.
+std::vector<Row> measure_p2p(const CommBench& bench, comm::Communicator& world, void* memory, std::size_t bytes) {
+  auto* const out = static_cast<std::byte*>(memory);
+  auto* const in = out + bytes;
+  const int me = world.rank(), peer = 1 - me;
+  auto one_way = bench.time(world, bytes, [&] {
+    if (me > 1) return;
+    if (me == 0) world.send(out, bytes, peer, 1).wait();
+    world.recv(in, bytes, peer, 1).wait();
+    if (me == 1) world.send(out, bytes, peer, 1).wait();
+  });
+  for (double* each : {&one_way.low, &one_way.median, &one_way.high}) *each /= 2;
+  const auto both = bench.time(world, bytes, [&] {
+    if (me > 1) return;
+    const comm::Message messages[] = {comm::Message::send(out, bytes, peer, 2), comm::Message::recv(in, bytes, peer, 2)};
+    world.exchange(messages).wait();
+  });
+  return {{"one way", bytes, one_way, double(bytes) / one_way.median}, {"both ways", bytes, both, 2 * double(bytes) / both.median}};
+}
+
+// The rate is what each rank must send at least, 2 (n - 1) / n of the size, as NCCL's tests count it.
+std::vector<Row> measure_allreduce(const CommBench& bench, comm::Communicator& world, void* memory, std::size_t bytes) {
+  const auto taken = bench.time(world, bytes, [&] { world.allreduce(memory, bytes / sizeof(float), comm::Type::f32).wait(); });
+  const double ranks = world.size();
+  return {{"allreduce", bytes, taken, 2 * (ranks - 1) / ranks * double(bytes) / taken.median}};
+}
+
+void CommBench::add(CLI::App& command) {
+  command.add_option("--ranks", ranks, "Ranks (default 2)")->check(CLI::Range(2, 4096));
+  command.add_option("--sizes", sizes, "Bytes of a message (default 1 KiB to 16 MiB)")->delimiter(',')->check(CLI::Range(4UL, 1UL << 32));
+  command.add_option("--samples", samples, "Samples of each size (default 9)")->check(CLI::Range(1, 10000));
+  place.add(command, "Ranks");
+  command.add_flag("--json", json, "Print one JSON object");
+}
+
+void CommBench::run(Measure measure) {
+  const auto device = place.open_device();
+  std::vector<Row> rows;
+  const bool prints = place.run(ranks, device, [&](comm::Communicator& world) {
+    ops::Buffer memory(device, 2 * std::ranges::max(sizes));
+    {
+      ops::Stream stream(device);
+      stream.zero(memory.data(), memory.bytes());  // real pages, and numbers that stay zero when they are summed
+      stream.wait();
+    }
+    for (const std::size_t bytes : sizes) {
+      auto measured = measure(*this, world, memory.data(), bytes);
+      if (world.rank() == 0) rows.insert(rows.end(), measured.begin(), measured.end());
+    }
+    if (world.rank() == 0) kind = world.kind();
+  });
+  if (prints) print(rows);
+}
+
+void CommBench::print(const std::vector<Row>& rows) const {
+  if (json) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Row& row : rows)
+      list.push_back({{"what", row.what},
+                      {"bytes", row.bytes},
+                      {"microseconds", 1e6 * row.seconds.median},
+                      {"microseconds_range", {1e6 * row.seconds.low, 1e6 * row.seconds.high}},
+                      {"gigabytes_per_second", row.rate / 1e9}});
+    fmt::print("{}\n", nlohmann::json{{"communicator", kind}, {"ranks", ranks}, {"results", list}}.dump());
+    return;
+  }
+  fmt::print("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
+  for (const Row& row : rows)
+    fmt::print("  {:<10} {:>10} bytes {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, 1e6 * row.seconds.median,
+               1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
+}
+
+void add(CLI::App& bench, const std::string& name, const std::string& text, CommBench::Measure measure) {
+  auto* command = bench.add_subcommand(name, text);
+  auto flags = std::make_shared<CommBench>();
+  flags->add(*command);
+  command->footer(
+      fmt::format("Examples:\n  ppengine bench {0}\n  ppengine bench {0} --launch processes --sizes 65536,4194304 --json", name));
+  command->callback([flags, measure] { flags->run(measure); });
+}
+
+}  // namespace
+
+void add_bench_comm(CLI::App& bench) {
+  add(bench, "p2p", "Messages between two ranks: one way, and both ways at once", measure_p2p);
+  add(bench, "allreduce", "Sums over all ranks", measure_allreduce);
+}
+
+}  // namespace ppengine::cli
