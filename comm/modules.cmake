@@ -26,3 +26,6 @@ if(PPENGINE_CCL_CPU AND PPENGINE_CCL_CPU MATCHES "cpu" AND PPENGINE_MPI)
 else()
   message(STATUS "No oneCCL CPU library: ranks as processes on CPUs will not be available")
 endif()
+
+# NCCL itself is loaded at run time: nothing of NVIDIA's is needed here.
+ppengine_comm_module(nccl SOURCES nccl/api.cpp nccl/lane.cpp nccl/nccl.cpp nccl/target.cpp LINK ppengine_sycl)

@@ -19,7 +19,9 @@ std::string module_path(const std::string& kind) {
   return (std::filesystem::path(info.dli_fname ? info.dli_fname : "").parent_path() / "ppengine" / file).string();
 }
 
-MakeCommunicator load_module(const std::string& kind) {
+namespace {
+
+void* open_module(const std::string& kind) {
   const std::string path = module_path(kind);
   if (!std::filesystem::exists(path))
     throw ConfigError(fmt::format(
@@ -30,9 +32,21 @@ MakeCommunicator load_module(const std::string& kind) {
     throw ConfigError(fmt::format("the {} communicator does not load: {}; use --launch threads, or install what is missing", kind,
                                   why ? why : "unknown reason"));
   }
-  auto* make = reinterpret_cast<MakeCommunicator>(dlsym(module, "ppengine_make_communicator"));
-  if (!make) throw ConfigError(fmt::format("{} is not a communicator of ppengine", path));
-  return make;  // stays loaded for the life of the process
+  return module;  // stays loaded for the life of the process
+}
+
+}  // namespace
+
+MakeCommunicator load_module(const std::string& kind) {
+  auto* make = reinterpret_cast<MakeCommunicator>(dlsym(open_module(kind), "ppengine_make_communicator"));
+  if (!make) throw ConfigError(fmt::format("{} is not a communicator of ppengine", module_path(kind)));
+  return make;
+}
+
+void check_module(const std::string& kind) {
+  load_module(kind);
+  const auto why_not = reinterpret_cast<const char* (*)()>(dlsym(open_module(kind), "ppengine_why_not"));
+  if (const char* reason = why_not ? why_not() : nullptr) throw ConfigError(reason);
 }
 
 }  // namespace ppengine::comm

@@ -21,6 +21,8 @@ using MakeCommunicator = Communicator* (*)(const ModuleInput&);
 
 // lib/ppengine/ppengine_comm_<name>.so beside libppengine.so. Error with a sentence when it is not there or does not load.
 MakeCommunicator load_module(const std::string& kind);
+// Loads it and asks whether it could work here: a module may export extern "C" const char* ppengine_why_not(), null when it can.
+void check_module(const std::string& kind);
 std::string module_path(const std::string& kind);
 
 }  // namespace ppengine::comm

@@ -75,7 +75,7 @@ std::vector<Availability> available_communicators() {
   std::vector<Availability> list{{"local", true, "ranks as threads of one process"}};
   for (const char* kind : {"oneccl-cpu", "oneccl-gpu", "nccl"}) {
     try {
-      load_module(kind);
+      check_module(kind);
       list.push_back({kind, true, module_path(kind)});
     } catch (const Error& error) {
       list.push_back({kind, false, error.what()});

@@ -1,0 +1,58 @@
+// The part of NCCL that is used, found at run time in libnccl.so.2: no NVIDIA software is needed to build. tests/comm compiles these
+// declarations against the real nccl.h where it is installed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace ppengine::comm::nccl {
+
+using Result = int;           // ncclResult_t: 0 success, 7 in progress
+using Comm = struct Opaque*;  // ncclComm_t
+using NativeStream = void*;   // cudaStream_t
+struct UniqueId {
+  char internal[128];
+};
+constexpr Result success = 0, in_progress = 7;
+enum DataType : int {
+  int8 = 0,
+  uint8 = 1,
+  int32 = 2,
+  uint32 = 3,
+  int64 = 4,
+  uint64 = 5,
+  float16 = 6,
+  float32 = 7,
+  float64 = 8,
+  bfloat16 = 9
+};
+enum RedOp : int { sum = 0, product = 1, max = 2, min = 3 };
+
+// Each member has the name of its function without "nccl".
+struct Api {
+  Result (*GetVersion)(int* version);
+  Result (*GetUniqueId)(UniqueId* id);
+  Result (*CommInitRank)(Comm* comm, int ranks, UniqueId id, int rank);
+  Result (*CommDestroy)(Comm comm);
+  Result (*CommAbort)(Comm comm);
+  Result (*CommGetAsyncError)(Comm comm, Result* error);
+  const char* (*GetErrorString)(Result result);
+  Result (*GroupStart)();
+  Result (*GroupEnd)();
+  Result (*Send)(const void* data, size_t count, int type, int peer, Comm comm, NativeStream stream);
+  Result (*Recv)(void* data, size_t count, int type, int peer, Comm comm, NativeStream stream);
+  Result (*AllReduce)(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream);
+  Result (*ReduceScatter)(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream);
+  Result (*AllGather)(const void* in, void* out, size_t count, int type, Comm comm, NativeStream stream);
+  Result (*Broadcast)(const void* in, void* out, size_t count, int type, int root, Comm comm, NativeStream stream);
+
+  // ConfigError with a sentence when the library is not there, too old, or lacks a function. PPENGINE_NCCL names another file.
+  static const Api& load();
+  static Api load_from(const std::string& path);
+  // Throws Error with NCCL's own text.
+  void check(Result result, const char* what) const;
+
+  void* library = nullptr;  // for the streams of the stand-in in tests/
+};
+
+}  // namespace ppengine::comm::nccl

@@ -1,0 +1,198 @@
+// A lane: one NCCL communicator with a stream and a thread of its own.
+#include <ppengine/comm/nccl/lane.hpp>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+#include <ppengine/base/error.hpp>
+
+namespace ppengine::comm::nccl {
+namespace {
+// A receive may be posted long before its message: deadlines count from when somebody waits.
+constexpr std::chrono::hours forever{24 * 365};
+}  // namespace
+
+bool Call::done() {
+  const std::lock_guard lock(mutex_);
+  if (rendezvous_->failed() || stage_ == Stage::failed) return true;
+  return stage_ == Stage::submitted && reached_();
+}
+
+void Call::wait_until(Clock::time_point deadline, bool finished) {
+  const auto begin = Clock::now();
+  for (int polls = 0;; ++polls) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stage_ == Stage::submitted && (!finished || reached_())) return;
+      if (stage_ == Stage::failed) throw CommError(text.peer, text.name, text.tag, error_);
+    }
+    if (const auto failed = rendezvous_->failed() ? rendezvous_->failure() : std::nullopt)
+      throw CommError(text.peer < 0 ? failed->rank : text.peer, text.name, text.tag,
+                      fmt::format("rank {} failed: {}", failed->rank, failed->reason));
+    if (Clock::now() >= deadline)
+      throw CommError(text.peer, text.name, text.tag,
+                      fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", text.rank,
+                                  std::chrono::duration<double>(Clock::now() - begin).count(), awaited()));
+    if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+std::string Call::awaited() {
+  std::string key;
+  std::vector<int> members;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ == Stage::submitted) return "NCCL does not move the data";
+    if (key_.empty()) return "calls before it have not been carried out";
+    key = key_;
+    members = members_;
+  }
+  return fmt::format("not there: rank {}", fmt::join(rendezvous_->missing(key, members), ", "));
+}
+
+void Call::gathers_at(std::string key, std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  key_ = std::move(key);
+  members_.assign(members.begin(), members.end());
+}
+
+void Call::wait(Clock::time_point deadline) { wait_until(deadline, true); }
+
+void Call::wait_on(ops::Stream& stream, Clock::time_point deadline) {
+  wait_until(deadline, false);
+  const std::lock_guard lock(mutex_);
+  if (!end_.impl()) {  // the stand-in's streams have no events
+    while (!reached_()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return;
+  }
+  stream.wait_for(end_);
+}
+
+void Call::submitted(std::function<bool()> reached, ops::Event end) {
+  const std::lock_guard lock(mutex_);
+  reached_ = std::move(reached);
+  end_ = std::move(end);
+  stage_ = Stage::submitted;
+}
+
+void Call::fail(const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  error_ = error;
+  stage_ = Stage::failed;
+}
+
+Lane::Lane(const Api& api, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> rendezvous, std::string key,
+           std::vector<int> members, int index)
+    : api_(api),
+      device_(std::move(device)),
+      rendezvous_(std::move(rendezvous)),
+      key_(std::move(key)),
+      members_(std::move(members)),
+      index_(index) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Lane::~Lane() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Lane::add(std::vector<CallPtr> calls) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(calls));
+  }
+  changed_.notify_all();
+}
+
+void Lane::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return closing_ || !queue_.empty(); });
+    if (queue_.empty() && closing_ && (under_way_.empty() || rendezvous_->failed())) break;
+    std::optional<std::vector<CallPtr>> calls;
+    if (!queue_.empty()) {
+      calls = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    lock.unlock();
+    try {
+      if (calls) submit(*calls);
+      watch();
+    } catch (const std::exception& error) {
+      if (calls)
+        for (const CallPtr& call : *calls) call->fail(error.what());
+      if (!closing_ && !rendezvous_->wait_for_failure(std::chrono::milliseconds(1000))) rendezvous_->abort(error.what());
+    }
+    lock.lock();
+    if (rendezvous_->failed()) {
+      queue_.clear();
+      under_way_.clear();
+    }
+  }
+  lock.unlock();
+  if (!comm_) return;
+  if (target_) target_->enter();
+  rendezvous_->failed() ? api_.CommAbort(comm_) : api_.CommDestroy(comm_);
+}
+
+void Lane::connect() {
+  UniqueId id{};
+  if (index_ == 0) api_.check(api_.GetUniqueId(&id), "making an id");
+  const auto ids =
+      rendezvous_->gather(key_, members_, index_, index_ == 0 ? std::string_view(id.internal, sizeof(id.internal)) : std::string_view(),
+                          forever, "start of NCCL", &closing_);
+  std::memcpy(id.internal, ids[0].data(), std::min(ids[0].size(), sizeof(id.internal)));
+  target_ = make_target(api_, device_);
+  target_->enter();
+  api_.check(api_.CommInitRank(&comm_, static_cast<int>(members_.size()), id, index_), "starting a communicator");
+}
+
+void Lane::agree(Call& call) {
+  const std::string key = fmt::format("{} call {}", key_, calls_++);
+  call.gathers_at(key, members_);
+  const auto claims = rendezvous_->gather(key, members_, index_, call.claim, forever, call.text.name, &closing_);
+  size_t bytes = call.bytes();
+  if (const std::string wrong = call.agree(claims, bytes); !wrong.empty())
+    throw CommError(call.text.peer, call.text.name, call.text.tag, wrong);
+  call.set_bytes(bytes);
+}
+
+void Lane::submit(const std::vector<CallPtr>& calls) {
+  std::vector<ops::Event> after;
+  for (const CallPtr& call : calls) {
+    agree(*call);
+    after.push_back(call->after);
+  }
+  if (!comm_) connect();
+  ops::Event end;
+  const auto reached = target_->run(
+      after,
+      [this, calls](NativeStream stream) {
+        api_.check(api_.GroupStart(), "group");
+        for (const CallPtr& call : calls) call->submit(comm_, stream, call->bytes());
+        api_.check(api_.GroupEnd(), calls.front()->text.name.c_str());
+      },
+      end);
+  for (const CallPtr& call : calls) {
+    call->submitted(reached, end);
+    under_way_.push_back(call);
+  }
+}
+
+// Errors of kernels under way show up here only.
+void Lane::watch() {
+  std::erase_if(under_way_, [](const CallPtr& call) { return call->done(); });
+  if (!comm_ || under_way_.empty()) return;
+  Result error = success;
+  api_.check(api_.CommGetAsyncError(comm_, &error), "asking for errors");
+  api_.check(error, under_way_.front()->text.name.c_str());
+}
+
+}  // namespace ppengine::comm::nccl
