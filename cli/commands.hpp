@@ -10,6 +10,7 @@ void add_bench(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_train(CLI::App& app);
 

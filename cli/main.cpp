@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
   add_train(app);
   add_eval(app);
   add_inspect(app);
+  add_generate(app);
   add_footers(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

@@ -61,7 +61,7 @@ struct CompiledStage::Builder {
     if (options.loss && graph.loss_value() >= 0) needed.insert(graph.loss_value());
     if (options.output && graph.output_value() >= 0) needed.insert(graph.output_value());
     for (int i = cut.end; i-- > cut.begin;)
-      if (needed.contains(node(i).output)) {
+      if (needed.contains(node(i).output) || (options.cache_capacity > 0 && node(i).op->writes_cache())) {
         order.insert(order.begin(), i);
         needed.insert(node(i).inputs.begin(), node(i).inputs.end());
       }

@@ -21,6 +21,7 @@ struct CompileOptions {
   bool split_backward = false;      // I and W programs beside B
   bool recompute = false;           // keep only the blocks' inputs, run their forward again in the backward
   int64_t cache_capacity = 0;       // above 0: attention over a KV cache of so many tokens (inference)
+  int64_t cache_sequences = 0;      // that the cache holds, of which a run uses `batch` from Run::first_sequence on
 };
 
 // What the compiler found out about a node's neighbours.
@@ -49,6 +50,8 @@ class NodeOp {
                                                 const CompileOptions& options) const = 0;
   // Whether it can add a residual to its output.
   virtual bool adds_residual() const { return false; }
+  // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
+  virtual bool writes_cache() const { return false; }
 };
 
 }  // namespace ppengine::engine

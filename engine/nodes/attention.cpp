@@ -1,4 +1,5 @@
 // Causal attention as a node, over one packed projection or three values; over a KV cache in inference.
+#include <algorithm>
 #include <cmath>
 
 #include <ppengine/engine/nodes/nodes.hpp>
@@ -73,17 +74,19 @@ class CompiledAttention : public CompiledNode {
 
 class CompiledCachedAttention : public CompiledNode {
  public:
-  CompiledCachedAttention(ops::Device& device, const ops::CachedAttentionSpec& spec, const Shape& shape)
-      : spec_(spec), shape_(shape), op_(ops::CachedAttention::make(device, spec)) {}
+  CompiledCachedAttention(ops::Device& device, const ops::CachedAttentionSpec& spec, const Shape& shape, int64_t sequences)
+      : spec_(spec), shape_(shape), sequences_(sequences), op_(ops::CachedAttention::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const Operands in = shape_.inputs(emit);
-    const auto bytes = static_cast<size_t>(spec_.batch * spec_.kv_heads * spec_.capacity * spec_.head_dim) * shape_.element;
-    const BufferId k_cache = emit.cache(bytes), v_cache = emit.cache(bytes), filled = emit.positions();
+    const auto bytes = static_cast<size_t>(spec_.kv_heads * spec_.capacity * spec_.head_dim) * shape_.element;  // of one sequence
+    const auto sequences = static_cast<size_t>(sequences_);
+    const BufferId k_cache = emit.cache(sequences * bytes), v_cache = emit.cache(sequences * bytes), filled = emit.positions();
     const BufferId dst = emit.output(), workspace = emit.workspace(op_->workspace_bytes());
     emit.forward({in.q, in.k, in.v, filled, k_cache, v_cache}, {dst, workspace}, [=, op = op_.get()](const Run& run) {
-      op->forward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.as<int32_t>(filled), run.at(k_cache), run.at(v_cache), run.at(dst),
-                  run.at(workspace));
+      const size_t first = static_cast<size_t>(run.first_sequence) * bytes;
+      op->forward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.as<int32_t>(filled), run.as<std::byte>(k_cache) + first,
+                  run.as<std::byte>(v_cache) + first, run.at(dst), run.at(workspace));
     });
   }
   void backward(Emitter&) override {}
@@ -91,6 +94,7 @@ class CompiledCachedAttention : public CompiledNode {
  private:
   ops::CachedAttentionSpec spec_;
   Shape shape_;
+  int64_t sequences_;  // that the cache holds
   std::unique_ptr<ops::CachedAttention> op_;
 };
 
@@ -100,6 +104,7 @@ class AttentionNode : public NodeOp {
     if (options_.scale == 0.0f) options_.scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim));
   }
   const char* kind() const override { return "attention"; }
+  bool writes_cache() const override { return true; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch * options_.heads * options_.head_dim) * double(length) * double(length + 1);  // causal: half of both products
   }
@@ -113,7 +118,7 @@ class AttentionNode : public NodeOp {
           device,
           ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride, kv_stride,
                                    options.cache_capacity, options_.scale, options.type},
-          shape);
+          shape, std::max(options.cache_sequences, options.batch));
     return std::make_unique<CompiledAttention>(device,
                                                ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim,
                                                                   q_stride, kv_stride, kv_stride, options_.scale, options.type},

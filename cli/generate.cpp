@@ -1,0 +1,110 @@
+// ppengine generate: text or tokens that continue a prompt.
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/models/generation.hpp>
+
+#include "commands.hpp"
+#include "run_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+std::vector<std::int32_t> parse_ids(const std::string& text) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view word(text.data() + begin, end - begin);
+    while (word.starts_with(' ')) word.remove_prefix(1);
+    while (word.ends_with(' ')) word.remove_suffix(1);
+    std::int32_t id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stop != word.data() + word.size())
+      throw ConfigError(fmt::format("--ids: '{}' is not a token number; give numbers as 1,2,3", word));
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
+struct GenerateFlags {
+  models::GenerationOptions options;
+  ParallelFlags parallel;
+  std::string prompt, ids;
+  bool json = false;
+
+  void run(const CLI::App& command) {
+    if (command.count("--prompt") > 0) options.texts = {prompt};
+    if (command.count("--ids") > 0) options.ids = {parse_ids(ids)};
+    options.weight_seed = options.sampling.seed;
+    options.on_token = [&](std::size_t, std::int32_t id, std::string_view text) { show(id, text); };
+    options.on_finished = [&](std::size_t, const models::GeneratedText& result) { finish(result); };
+    options.parallel = parallel.options();
+    const models::GenerationRun generation(options);
+    with_text_ = generation.has_tokenizer();
+    if (const auto room = generation.shortened_to())
+      log::warning(fmt::format("the model's context leaves room for {} new tokens of {}", *room, options.max_new_tokens));
+    parallel.run(options.parallel, [&](comm::Communicator& world) { generation.run(world); });
+  }
+
+ private:
+  // Without a tokenizer the token numbers are what there is to show.
+  void show(std::int32_t id, std::string_view text) {
+    if (json) return;
+    if (with_text_)
+      std::fwrite(text.data(), 1, text.size(), stdout);
+    else if (id >= 0)
+      fmt::print("{}{}", std::exchange(begun_, true) ? " " : "", id);
+    std::fflush(stdout);
+  }
+
+  void finish(const models::GeneratedText& result) const {
+    if (!json) return fmt::print("\n");
+    nlohmann::json line{{"prompt_ids", result.prompt_ids},
+                        {"ids", result.generated.ids},
+                        {"text", nullptr},
+                        {"finish", result.stopped ? "stop_string" : models::finish_name(result.generated.finish)},
+                        {"prefill_tokens_per_second", result.generated.prefill_tokens_per_second()},
+                        {"decode_tokens_per_second", result.generated.decode_tokens_per_second()}};
+    if (result.text) line["text"] = *result.text;
+    fmt::print("{}\n", line.dump());
+  }
+
+  bool with_text_ = false, begun_ = false;
+};
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto* command = app.add_subcommand("generate", "Continue a prompt, as text while it comes");
+  auto flags = std::make_shared<GenerateFlags>();
+  auto& options = flags->options;
+  command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
+  auto* prompt = command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
+  command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
+  command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));
+  command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")->type_name("STRING")->expected(1)->take_all();
+  command->add_flag("--ignore-eos", options.ignore_eos, "Go on after the model's end token");
+  const char* group = "Choosing tokens";
+  auto& sampling = options.sampling;
+  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token (default)")->group(group);
+  command->add_option("--top-k", sampling.top_k, "Among the K likeliest only (default 0: all)")->group(group);
+  command->add_option("--top-p", sampling.top_p, "Among the likeliest that have this probability together (default 1)")->group(group);
+  command->add_option("--min-p", sampling.min_p, "Among those with this share of the likeliest one's probability (default 0)")->group(group);
+  command->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens that were there become less likely (default 1)")->group(group);
+  command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
+  flags->parallel.add(*command);
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  ppengine generate --model my-gpt2/ --prompt 'Once upon a time' --max-new-tokens 40\n"
+      "  ppengine generate --model my-llama/ --prompt 'The sea' --temperature 0.8 --top-p 0.95 --seed 1 --pp 2\n"
+      "  ppengine generate --model tiny --ids 1,2,3 --json");
+  command->callback([flags, command] { flags->run(*command); });
+}
+
+}  // namespace ppengine::cli

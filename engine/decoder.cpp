@@ -1,0 +1,146 @@
+// One rank's stages over sequences that grow.
+#include <ppengine/engine/decoder.hpp>
+
+#include <algorithm>
+#include <optional>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+constexpr int first_tag = 0;               // of activations: one tag per value that crosses the cut
+constexpr int blocks_per_shape = 2;        // one is computed while the other is on its way
+constexpr int64_t exact_length = 8;        // prefills up to here are compiled for their length, longer ones for a multiple of
+constexpr int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
+
+// The input of the model that holds tokens. Others (targets) only lead to the loss, which is not computed here.
+int find_tokens(const Graph& graph, const StageCut& first) {
+  for (int i = first.begin; i < first.end; ++i)
+    for (int id : graph.nodes()[static_cast<size_t>(i)].inputs)
+      if (const ValueInfo& value = graph.values()[static_cast<size_t>(id)]; value.producer < 0 && value.kind == ValueKind::tokens) return id;
+  throw ConfigError("the model's first stage reads no tokens: there is nothing to generate from");
+}
+
+}  // namespace
+
+Decoder::Decoder(ModelRank& model, const Options& options)
+    : model_(model), options_(options), stream_(model.device()), input_(find_tokens(model.graph(), model.cuts().front())) {
+  PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 && options.sequences > 0);
+  if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
+  for (const Shape& shape : shapes(options.sequences, 1, true)) {
+    cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
+    caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
+    stream_.zero(caches_.back().data(), caches_.back().bytes());  // a masked NaN would still be one
+  }
+  stream_.wait();
+}
+
+size_t Decoder::cache_bytes() const {
+  size_t bytes = 0;
+  for (const ops::Buffer& cache : caches_) bytes += cache.bytes();
+  return bytes;
+}
+
+// Steps (length 1) give the output, prefills do not; a prefill of one token is a shape of its own.
+Decoder::Shapes& Decoder::shapes(int64_t batch, int64_t length, bool output) {
+  Shapes& found = shapes_[{output ? batch : 0, length}];
+  if (!found.empty()) return found;
+  CompileOptions how;
+  how.batch = batch;
+  how.length = length;
+  how.type = model_.options().compute;
+  how.training = false;
+  how.loss = false;
+  how.output = output;
+  how.cache_capacity = options_.capacity;
+  how.cache_sequences = options_.sequences;
+  size_t workspace = workspace_.bytes();
+  for (int index : model_.stages()) {
+    Shape shape;
+    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[static_cast<size_t>(index)], model_.parameters(index), how,
+                                                  &model_.memory());
+    shape.blocks = BlockPool(model_.device(), shape.stage->layout().activations, blocks_per_shape, &model_.memory());
+    shape.inputs = ops::Buffer(model_.device(), shape.stage->input_bytes(), &model_.memory());
+    workspace = std::max(workspace, shape.stage->layout().workspace);
+    found.push_back(std::move(shape));
+  }
+  if (workspace > workspace_.bytes()) workspace_ = ops::Buffer(model_.device(), workspace, &model_.memory());
+  return found;
+}
+
+// The tokens that pad a prefill come after all others and their keys are overwritten before anybody reads them.
+int64_t Decoder::padded(int64_t position, int64_t length) const {
+  if (length <= exact_length) return length;
+  const int64_t up = (length + length_granularity - 1) / length_granularity * length_granularity;
+  return std::min(up, options_.capacity - position);
+}
+
+void Decoder::prepare(int64_t position, int64_t length) { shapes(1, padded(position, length), false); }
+
+void Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids) {
+  PPENGINE_ASSERT(length > 0 && position + length <= options_.capacity && sequence < options_.sequences);
+  ids_.assign(static_cast<size_t>(padded(position, length)), 0);
+  std::ranges::copy(ids, ids_.begin());
+  const auto first = static_cast<int32_t>(position);
+  run(shapes(1, static_cast<int64_t>(ids_.size()), false), group, sequence, {&first, 1}, ids_);
+}
+
+std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {
+  PPENGINE_ASSERT(static_cast<int64_t>(positions.size()) == options_.sequences);
+  Shapes& all = shapes(options_.sequences, 1, true);
+  run(all, group, 0, positions, ids);
+  return all.back().stage->output() == no_buffer ? std::span<float>() : std::span<float>(output_);
+}
+
+comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers, int peer) {
+  messages_.clear();
+  for (size_t k = 0; k < buffers.size(); ++k) messages_.push_back({kind, run.at(buffers[k]), stage.bytes(buffers[k]), peer, first_tag + static_cast<int>(k)});
+  return options_.peers->exchange(messages_, stream_);
+}
+
+void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<const int32_t> positions, std::span<const int32_t> ids) {
+  std::optional<Run> before;  // of the stage before, where it is ours too
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    Shape& shape = shapes[k];
+    const CompiledStage& stage = *shape.stage;
+    const int block = shape.blocks.acquire();
+    Run run = stage.start(stream_);
+    run.base[static_cast<int>(Region::activations)] = shape.blocks.at(block);
+    run.base[static_cast<int>(Region::workspace)] = workspace_.at(0);
+    run.base[static_cast<int>(Region::inputs)] = shape.inputs.at(0);
+    run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
+    run.first_sequence = first_sequence;
+    run.profile = profile_;
+    if (const int64_t offset = stage.input_offset(input_); offset >= 0) stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
+    stream_.copy(shape.inputs.at(static_cast<size_t>(stage.positions_offset())), positions.data(), positions.size_bytes());
+    if (before) {
+      const CompiledStage& its = *shapes[k - 1].stage;
+      for (size_t i = 0; i < stage.received().size(); ++i) stream_.copy(run.at(stage.received()[i]), before->at(its.sent()[i]), its.bytes(its.sent()[i]));
+    } else if (model_.rank() > 0) {
+      exchange(comm::Message::Kind::recv, run, stage, stage.received(), model_.rank() - 1).wait_on(stream_);
+    }
+    stage.forward(run);
+    const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < static_cast<int>(model_.cuts().size());
+    shape.blocks.release(block, sends ? exchange(comm::Message::Kind::send, run, stage, stage.sent(), model_.rank() + 1) : comm::Pending());
+    before.emplace(run);
+    if (stage.output() != no_buffer) read_output(stage, run);
+  }
+  stream_.wait();  // the caller's positions and ids are its own again
+}
+
+void Decoder::read_output(const CompiledStage& stage, const Run& run) {
+  const void* from = run.at(stage.output());
+  const auto width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
+  output_.resize(static_cast<size_t>(options_.sequences * width));
+  const size_t bytes = output_.size() * sizeof(float);
+  if (stage.options().type != ops::Type::f32) {
+    if (wide_.bytes() == 0) wide_ = ops::Buffer(model_.device(), bytes, &model_.memory());
+    ops::cast(stream_, stage.options().type, from, ops::Type::f32, wide_.data(), static_cast<int64_t>(output_.size()));
+    from = wide_.data();
+  }
+  stream_.copy(output_.data(), from, bytes);
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,57 @@
+// What the first rank of a pipeline tells the others to do: jobs go from rank to rank, tokens come back from the last to the first.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ppengine/comm/communicator.hpp>
+#include <ppengine/models/sampler.hpp>
+
+namespace ppengine::models {
+
+struct Job {
+  enum Kind : std::int32_t { end, begin, prefill, step };
+  Kind kind = end;
+  std::int32_t group = 0, sequence = 0, position = 0;
+  std::int32_t length = 0;              // begin: of the prompt; prefill: tokens
+  std::vector<std::int32_t> positions;  // step: of every sequence of the group; -1: not in use
+};
+
+// What the rank that chooses tokens must know of a request (Job::begin).
+struct Beginning {
+  SamplingOptions sampling;
+  std::uint64_t number = 0;  // of the request: its random numbers depend on it
+  std::vector<std::int32_t> prompt;
+};
+
+class JobChain {
+ public:
+  JobChain(comm::Communicator& ranks, std::int64_t sequences);
+
+  bool is_first() const { return ranks_.rank() == 0; }
+  bool is_last() const { return ranks_.rank() + 1 == ranks_.size(); }
+  // To the next rank, if there is one. `beginning` goes with Job::begin.
+  void pass_on(const Job& job, const Beginning& beginning = {});
+  // From the rank before.
+  void receive(Job& job, Beginning& beginning);
+
+  // Tokens of a group. The memory must stay untouched until the Pending is waited for.
+  comm::Pending send_tokens(std::span<const std::int32_t> tokens);
+  comm::Pending receive_tokens(std::span<std::int32_t> tokens);
+
+ private:
+  struct Outgoing {
+    std::vector<std::int32_t> job;
+    std::vector<std::byte> beginning;
+    comm::Pending sent;
+  };
+  comm::Communicator& ranks_;
+  std::array<Outgoing, 4> outgoing_;  // used in turn: the sender runs ahead of the receiver by so many jobs at most
+  std::size_t next_ = 0;
+  std::vector<std::int32_t> incoming_;
+  std::vector<std::byte> incoming_beginning_;
+};
+
+}  // namespace ppengine::models

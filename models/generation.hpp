@@ -1,0 +1,68 @@
+// Generation from a model folder: prompts as text or ids in, text and ids out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ppengine/engine/parallel.hpp>
+#include <ppengine/models/generator.hpp>
+#include <ppengine/models/source.hpp>
+
+namespace ppengine::models {
+
+struct GenerationOptions {
+  std::string model;
+  std::vector<std::string> texts;               // the prompts, or
+  std::vector<std::vector<std::int32_t>> ids;   // their tokens
+  std::int64_t max_new_tokens = 128;
+  SamplingOptions sampling;
+  std::vector<std::string> stops;  // text that ends a request and is not shown
+  bool ignore_eos = false;
+  std::int64_t batch_size = 0;     // requests that run at once; 0: chosen
+  engine::ParallelOptions parallel;
+  std::uint64_t weight_seed = 0;   // of presets
+  // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the end of a request.
+  std::function<void(std::size_t prompt, std::int32_t id, std::string_view text)> on_token{};
+  std::function<void(std::size_t prompt, const struct GeneratedText& result)> on_finished{};
+};
+
+struct GeneratedText {
+  std::vector<std::int32_t> prompt_ids;
+  Generated generated;
+  std::optional<std::string> text;  // none without a tokenizer
+  bool stopped = false;             // by a stop string
+};
+
+// Everything that can be refused is refused by the constructor, before ranks start: ConfigError, FileError.
+class GenerationRun {
+ public:
+  explicit GenerationRun(GenerationOptions options);
+
+  // All ranks call it; the first one's on_token and on_finished are called.
+  void run(comm::Communicator& world) const;
+
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  std::size_t prompts() const { return prompts_.size(); }
+  // New tokens that the model's context leaves room for in the longest prompt, where that is less than asked for.
+  std::optional<std::int64_t> shortened_to() const;
+
+ private:
+  GeneratorOptions generator_options() const;
+  void submit(Generator& generator) const;
+
+  GenerationOptions options_;
+  ModelSource source_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<std::vector<std::int32_t>> prompts_;
+  std::size_t longest_ = 0;
+};
+
+// The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once.
+std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel, comm::Communicator& pipeline,
+                                                      std::uint64_t weight_seed);
+
+}  // namespace ppengine::models

@@ -1,0 +1,289 @@
+// Generation over a pipeline: the first rank decides what runs next, the last one chooses tokens.
+#include <ppengine/models/generator.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/decoder.hpp>
+#include <ppengine/models/detail/job_chain.hpp>
+
+namespace ppengine::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double>(end - begin).count(); }
+
+struct Waiting {
+  std::uint64_t number = 0;
+  GenerationRequest request;
+};
+
+// A request that has its place in a group.
+struct Running {
+  std::uint64_t number = 0;
+  GenerationRequest request;
+  Generated result;
+  std::int64_t limit = 0;     // of new tokens
+  std::int32_t position = 0;  // of the token that the next step takes
+  std::int32_t token = 0;     // that token
+  Clock::time_point begun, first, last;
+};
+
+// What the last rank keeps of a request.
+struct Chooser {
+  std::optional<Sampler> sampler;
+  std::vector<std::int32_t> history;
+};
+
+struct Group {
+  std::vector<std::optional<Running>> running;  // first rank
+  std::vector<Chooser> choosers;                // last rank
+  std::vector<std::int32_t> tokens;             // chosen in the last step
+  comm::Pending message;                        // that carries them
+};
+
+}  // namespace
+
+const char* finish_name(Finish finish) { return finish == Finish::length ? "length" : finish == Finish::end_token ? "end_token" : "cancelled"; }
+
+struct Generator::Impl {
+  GeneratorOptions options;
+  engine::Decoder decoder;
+  JobChain chain;
+  std::int64_t vocabulary;
+  std::vector<Group> groups;
+  std::deque<int> in_flight;
+  std::vector<std::int32_t> ids, positions;
+
+  std::mutex mutex;  // of what follows
+  std::deque<Waiting> waiting;
+  std::set<std::uint64_t> cancelled, unfinished;
+  std::uint64_t submitted = 0;
+
+  Impl(engine::ModelRank& model, const GeneratorOptions& how, comm::Communicator& pipeline)
+      : options(how),
+        decoder(model, {how.capacity, how.groups, how.sequences, &pipeline}),
+        chain(pipeline, how.sequences),
+        vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
+        groups(static_cast<std::size_t>(how.groups)) {
+    const auto sequences = static_cast<std::size_t>(how.sequences);
+    for (Group& group : groups) {
+      group.running.resize(sequences);
+      group.choosers.resize(sequences);
+      group.tokens.resize(sequences);
+    }
+    ids.resize(sequences);
+    positions.resize(sequences);
+  }
+
+  // What every rank does with a job; the first rank gives the tokens that go in.
+  void carry_out(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
+    Group& group = groups[static_cast<std::size_t>(job.group)];
+    if (job.kind == Job::begin && chain.is_last()) {
+      Chooser& chooser = group.choosers[static_cast<std::size_t>(job.sequence)];
+      chooser.sampler.emplace(beginning.sampling, beginning.number);
+      chooser.history = beginning.prompt;
+    } else if (job.kind == Job::prefill) {
+      decoder.prefill(job.group, job.sequence, job.position, job.length, tokens);
+    } else if (job.kind == Job::step) {
+      std::ranges::transform(job.positions, positions.begin(), [](std::int32_t position) { return std::max(position, 0); });
+      const std::span<float> logits = decoder.step(job.group, positions, tokens);
+      if (chain.is_last()) choose(job, group, logits);
+    }
+  }
+
+  void choose(const Job& job, Group& group, std::span<float> logits) {
+    group.message.wait();
+    for (std::size_t i = 0; i < group.choosers.size(); ++i) {
+      if (job.positions[i] < 0) continue;
+      Chooser& chooser = group.choosers[i];
+      const auto width = static_cast<std::size_t>(vocabulary);
+      group.tokens[i] = chooser.sampler->choose(logits.subspan(i * width, width), chooser.history);
+      chooser.history.push_back(group.tokens[i]);
+    }
+    if (!chain.is_first()) group.message = chain.send_tokens(group.tokens);
+  }
+
+  // The first rank.
+
+  void issue(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
+    chain.pass_on(job, beginning);
+    carry_out(job, beginning, tokens);
+  }
+
+  std::optional<Waiting> take_waiting() {
+    const std::lock_guard lock(mutex);
+    if (waiting.empty()) return {};
+    Waiting next = std::move(waiting.front());
+    waiting.pop_front();
+    return next;
+  }
+
+  bool is_cancelled(std::uint64_t number) {
+    const std::lock_guard lock(mutex);
+    return cancelled.contains(number);
+  }
+
+  void finish(std::uint64_t number, const GenerationRequest& request, const Generated& result) {
+    {
+      const std::lock_guard lock(mutex);
+      cancelled.erase(number);
+      unfinished.erase(number);
+    }
+    if (request.on_finished) request.on_finished(result);
+  }
+
+  // A request takes a free place: all of its prompt but the last token goes into the cache.
+  void begin(int group, std::size_t sequence, Waiting from) {
+    Running running;
+    running.number = from.number;
+    running.request = std::move(from.request);
+    running.begun = Clock::now();
+    const std::vector<std::int32_t>& prompt = running.request.prompt;
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    running.result.prompt_tokens = length;
+    // The last token that is chosen needs no place in the cache.
+    running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
+    running.position = static_cast<std::int32_t>(length - 1);
+    running.token = prompt.back();
+    Job job{Job::begin, group, static_cast<std::int32_t>(sequence), 0, static_cast<std::int32_t>(length), {}};
+    issue(job, {running.request.sampling, running.number, prompt}, {});
+    job.kind = Job::prefill;
+    for (std::int64_t at = 0; at < length - 1; at += options.chunk) {
+      job.position = static_cast<std::int32_t>(at);
+      job.length = static_cast<std::int32_t>(std::min(options.chunk, length - 1 - at));
+      issue(job, {}, std::span(prompt).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(job.length)));
+    }
+    groups[static_cast<std::size_t>(group)].running[sequence] = std::move(running);
+  }
+
+  // Fills the group's free places and, where there is anything to do, sends it through the stages once.
+  void launch(int index) {
+    Group& group = groups[static_cast<std::size_t>(index)];
+    for (std::size_t i = 0; i < group.running.size(); ++i)
+      while (!group.running[i]) {
+        auto next = take_waiting();
+        if (!next) break;
+        if (is_cancelled(next->number))
+          finish(next->number, next->request, {.ids = {}, .finish = Finish::cancelled});
+        else
+          begin(index, i, std::move(*next));
+      }
+    if (std::ranges::none_of(group.running, [](const auto& one) { return one.has_value(); })) return;
+    Job job{Job::step, index, 0, 0, 0, std::vector<std::int32_t>(group.running.size(), -1)};
+    for (std::size_t i = 0; i < group.running.size(); ++i) {
+      ids[i] = group.running[i] ? group.running[i]->token : 0;
+      if (group.running[i]) job.positions[i] = group.running[i]->position;
+    }
+    if (!chain.is_last()) group.message = chain.receive_tokens(group.tokens);
+    issue(job, {}, ids);
+    in_flight.push_back(index);
+  }
+
+  // The tokens of the group that was launched first are there.
+  void collect(int index) {
+    Group& group = groups[static_cast<std::size_t>(index)];
+    group.message.wait();
+    const auto now = Clock::now();
+    for (std::size_t i = 0; i < group.running.size(); ++i) {
+      if (!group.running[i]) continue;
+      Running& one = *group.running[i];
+      Generated& result = one.result;
+      std::optional<Finish> finished;
+      if (is_cancelled(one.number)) {
+        finished = Finish::cancelled;
+      } else {
+        one.token = group.tokens[i];
+        ++one.position;
+        if (result.ids.empty()) one.first = now;
+        one.last = now;
+        result.ids.push_back(one.token);
+        const bool go_on = !one.request.on_token || one.request.on_token(one.token);
+        if (std::ranges::find(one.request.end_ids, one.token) != one.request.end_ids.end())
+          finished = Finish::end_token;
+        else if (!go_on)
+          finished = Finish::cancelled;
+        else if (static_cast<std::int64_t>(result.ids.size()) >= one.limit)
+          finished = Finish::length;
+      }
+      if (!finished) continue;
+      result.finish = *finished;
+      if (!result.ids.empty()) {
+        result.prefill_seconds = seconds_between(one.begun, one.first);
+        result.decode_seconds = seconds_between(one.first, one.last);
+      }
+      const Running done = std::move(one);
+      group.running[i].reset();
+      finish(done.number, done.request, done.result);
+    }
+  }
+
+  void lead() {
+    for (;;) {
+      for (int i = 0; i < options.groups; ++i)
+        if (std::ranges::find(in_flight, i) == in_flight.end()) launch(i);
+      if (in_flight.empty()) break;
+      const int next = in_flight.front();
+      in_flight.pop_front();
+      collect(next);
+    }
+    chain.pass_on({});
+  }
+
+  void follow() {
+    Job job;
+    Beginning beginning;
+    for (;;) {
+      chain.receive(job, beginning);
+      chain.pass_on(job, beginning);
+      if (job.kind == Job::end) break;
+      carry_out(job, beginning, {});
+    }
+    for (Group& group : groups) group.message.wait();
+  }
+};
+
+Generator::Generator(engine::ModelRank& model, const GeneratorOptions& options, comm::Communicator& pipeline)
+    : impl_(std::make_unique<Impl>(model, options, pipeline)) {}
+Generator::~Generator() = default;
+
+void Generator::prepare(std::int64_t prompt_length) {
+  const std::int64_t chunk = impl_->options.chunk;
+  for (std::int64_t at = 0; at < prompt_length - 1; at += chunk) impl_->decoder.prepare(at, std::min(chunk, prompt_length - 1 - at));
+}
+
+std::uint64_t Generator::submit(GenerationRequest request) {
+  check(request.sampling);
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  if (length == 0) throw ConfigError("the prompt is empty: there must be a token to go on from");
+  if (length > impl_->options.capacity)
+    throw ConfigError(fmt::format("the prompt has {} tokens, and the context holds {}; shorten the prompt", length, impl_->options.capacity));
+  if (request.max_new_tokens < 1) throw ConfigError(fmt::format("{} new tokens: must be at least 1", request.max_new_tokens));
+  for (std::int32_t id : request.prompt)
+    if (id < 0 || id >= impl_->vocabulary)
+      throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {} (0 to {})", id, impl_->vocabulary, impl_->vocabulary - 1));
+  const std::lock_guard lock(impl_->mutex);
+  const std::uint64_t number = impl_->submitted++;
+  impl_->unfinished.insert(number);
+  impl_->waiting.push_back({number, std::move(request)});
+  return number;
+}
+
+void Generator::cancel(std::uint64_t number) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->unfinished.contains(number)) impl_->cancelled.insert(number);
+}
+
+void Generator::run() { impl_->chain.is_first() ? impl_->lead() : impl_->follow(); }
+
+std::size_t Generator::cache_bytes() const { return impl_->decoder.cache_bytes(); }
+void Generator::set_profile(engine::Profile* profile) { impl_->decoder.set_profile(profile); }
+
+}  // namespace ppengine::models
