@@ -281,7 +281,10 @@ void Generator::cancel(std::uint64_t number) {
   if (impl_->unfinished.contains(number)) impl_->cancelled.insert(number);
 }
 
-void Generator::run() { impl_->chain.is_first() ? impl_->lead() : impl_->follow(); }
+void Generator::run() {
+  impl_->chain.is_first() ? impl_->lead() : impl_->follow();
+  impl_->chain.flush();
+}
 
 std::size_t Generator::cache_bytes() const { return impl_->decoder.cache_bytes(); }
 void Generator::set_profile(engine::Profile* profile) { impl_->decoder.set_profile(profile); }

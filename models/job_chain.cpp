@@ -44,6 +44,10 @@ void JobChain::pass_on(const Job& job, const Beginning& beginning) {
   out.sent = comm::Pending::all(std::move(sent));
 }
 
+void JobChain::flush() {
+  for (Outgoing& one : outgoing_) one.sent.wait();
+}
+
 void JobChain::receive(Job& job, Beginning& beginning) {
   ranks_.recv(incoming_.data(), incoming_.size() * sizeof(std::int32_t), ranks_.rank() - 1, job_tag).wait();
   job.kind = static_cast<Job::Kind>(incoming_[0]);

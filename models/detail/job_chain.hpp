@@ -34,6 +34,8 @@ class JobChain {
   bool is_last() const { return ranks_.rank() + 1 == ranks_.size(); }
   // To the next rank, if there is one. `beginning` goes with Job::begin.
   void pass_on(const Job& job, const Beginning& beginning = {});
+  // Waits until the next rank has everything: a send reads this object's memory for as long as it lasts.
+  void flush();
   // From the rank before.
   void receive(Job& job, Beginning& beginning);
 
