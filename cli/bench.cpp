@@ -7,6 +7,7 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure: warm-up, repeated runs, median and spread");
   command->require_subcommand(1);
   add_bench_comm(*command);
+  add_bench_generate(*command);
   add_bench_ops(*command);
   add_bench_train(*command);
 }

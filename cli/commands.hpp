@@ -16,6 +16,7 @@ void add_train(CLI::App& app);
 
 // Below `ppengine bench`.
 void add_bench_comm(CLI::App& bench);  // p2p and allreduce
+void add_bench_generate(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 

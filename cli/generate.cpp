@@ -3,8 +3,10 @@
 
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/models/generation.hpp>
 
@@ -31,18 +33,38 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
+std::vector<std::string> read_prompts(const std::string& file) {
+  constexpr std::uint64_t most_bytes = 256 << 20;
+  const std::string text = read_file(file, most_bytes);
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) throw FileError(fmt::format("{}: line {} is empty; every line is a prompt", file, lines.size() + 1));
+    lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+  if (lines.empty()) throw FileError(fmt::format("{}: there is no prompt in it; every line is one", file));
+  return lines;
+}
+
 struct GenerateFlags {
   models::GenerationOptions options;
   ParallelFlags parallel;
-  std::string prompt, ids;
+  std::string prompt, ids, prompts;
   bool json = false;
 
   void run(const CLI::App& command) {
     if (command.count("--prompt") > 0) options.texts = {prompt};
     if (command.count("--ids") > 0) options.ids = {parse_ids(ids)};
+    if (command.count("--prompts") > 0) {
+      options.texts = read_prompts(prompts);
+      json = true;
+    }
     options.weight_seed = options.sampling.seed;
     options.on_token = [&](std::size_t, std::int32_t id, std::string_view text) { show(id, text); };
-    options.on_finished = [&](std::size_t, const models::GeneratedText& result) { finish(result); };
+    options.on_finished = [&](std::size_t index, const models::GeneratedText& result) { finish(index, result); };
     options.parallel = parallel.options();
     const models::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
@@ -62,7 +84,7 @@ struct GenerateFlags {
     std::fflush(stdout);
   }
 
-  void finish(const models::GeneratedText& result) const {
+  void finish(std::size_t index, const models::GeneratedText& result) {
     if (!json) return fmt::print("\n");
     nlohmann::json line{{"prompt_ids", result.prompt_ids},
                         {"ids", result.generated.ids},
@@ -71,9 +93,17 @@ struct GenerateFlags {
                         {"prefill_tokens_per_second", result.generated.prefill_tokens_per_second()},
                         {"decode_tokens_per_second", result.generated.decode_tokens_per_second()}};
     if (result.text) line["text"] = *result.text;
-    fmt::print("{}\n", line.dump());
+    // In the order of the prompts, whichever is finished first.
+    finished_[index] = line.dump();
+    for (; !finished_.empty() && finished_.begin()->first == printed_; ++printed_) {
+      fmt::print("{}\n", finished_.begin()->second);
+      finished_.erase(finished_.begin());
+    }
+    std::fflush(stdout);
   }
 
+  std::map<std::size_t, std::string> finished_;  // that wait for one before them
+  std::size_t printed_ = 0;
   bool with_text_ = false, begun_ = false;
 };
 
@@ -85,7 +115,9 @@ void add_generate(CLI::App& app) {
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
   auto* prompt = command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
-  command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
+  auto* ids = command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
+  command->add_option("--prompts", flags->prompts, "A prompt per line; prints one JSON object per line, in their order")->type_name("FILE")->excludes(prompt)->excludes(ids);
+  command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")->check(CLI::Range(1, 4096));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));
   command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")->type_name("STRING")->expected(1)->take_all();
   command->add_flag("--ignore-eos", options.ignore_eos, "Go on after the model's end token");
@@ -103,6 +135,7 @@ void add_generate(CLI::App& app) {
       "Examples:\n"
       "  ppengine generate --model my-gpt2/ --prompt 'Once upon a time' --max-new-tokens 40\n"
       "  ppengine generate --model my-llama/ --prompt 'The sea' --temperature 0.8 --top-p 0.95 --seed 1 --pp 2\n"
+      "  ppengine generate --model my-gpt2/ --prompts questions.txt --pp 2 > answers.jsonl\n"
       "  ppengine generate --model tiny --ids 1,2,3 --json");
   command->callback([flags, command] { flags->run(*command); });
 }

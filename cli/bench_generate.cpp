@@ -1,0 +1,187 @@
+// ppengine bench generate: tokens per second of prefill and decode, beside the rate at which the same ranks read memory.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/measure.hpp>
+#include <ppengine/models/counter_random.hpp>
+#include <ppengine/models/generation.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+#include "commands.hpp"
+#include "run_flags.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+struct BenchGenerateFlags {
+  std::string model = "gpt2";
+  ParallelFlags parallel;
+  std::int64_t prompt_tokens = 128, new_tokens = 32, batch_size = 1;
+  int warmup = 1, repeat = 3;
+  bool profile = false, json = false;
+
+  void run();
+};
+
+struct MeasuredGeneration {
+  std::vector<double> prefill, decode;  // tokens per second, by run
+  std::vector<std::size_t> cache_bytes, peak_bytes;
+  double read_rate = 0;     // bytes per second
+  double weight_bytes = 0;  // that one decode step reads, all ranks together
+  engine::Profile profile;
+};
+
+// Bytes per second of a plain sum over memory that no cache holds: the best of a few.
+double read_rate(const std::shared_ptr<ops::Device>& device) {
+  constexpr std::int64_t count = 64 << 20;
+  ops::Buffer data(device, count * sizeof(float)), result(device, sizeof(float)), workspace(device, ops::reduce_workspace());
+  ops::Stream stream(device);
+  stream.zero(data.data(), data.bytes());
+  stream.wait();
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ops::sum(stream, data.as<float>(), result.as<float>(), count, workspace.data());
+    stream.wait();
+    best = std::max(best, double(data.bytes()) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+// All weights but an embedding's table, of which a step reads one row (unless it is the head's weight too).
+double weight_bytes(engine::ModelRank& model) {
+  double bytes = 0;
+  for (int stage : model.stages())
+    for (const engine::ParameterRange& range : model.parameters(stage).ranges()) {
+      const auto& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      const bool is_table = !info.linear_weight && info.shape.rank() == 2;
+      if (!is_table) bytes += double(range.count * ops::size_of(model.options().compute));
+    }
+  return bytes;
+}
+
+// One run: all requests from submission to their end.
+void measure_once(models::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number, MeasuredGeneration* into) {
+  double prefill_seconds = 0, decode_seconds = 0;
+  std::int64_t decoded = 0;
+  for (std::int64_t i = 0; i < flags.batch_size; ++i) {
+    models::GenerationRequest request;
+    for (std::int64_t t = 0; t < flags.prompt_tokens; ++t)
+      request.prompt.push_back(static_cast<std::int32_t>(
+          models::random_below(static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(vocabulary))));
+    request.max_new_tokens = flags.new_tokens;
+    request.on_finished = [&](const models::Generated& result) {
+      prefill_seconds += result.prefill_seconds;
+      decode_seconds = std::max(decode_seconds, result.decode_seconds);
+      decoded += static_cast<std::int64_t>(result.ids.size()) - 1;
+    };
+    generator.submit(std::move(request));
+  }
+  generator.run();
+  if (!into) return;
+  into->prefill.push_back(double(flags.batch_size * flags.prompt_tokens) / prefill_seconds);
+  into->decode.push_back(double(decoded) / decode_seconds);
+}
+
+MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source, const engine::ParallelOptions& options,
+                                      comm::Communicator& world) {
+  const auto model = models::load_for_inference(source, options, world, 0);
+  models::GeneratorOptions how;
+  how.capacity = flags.prompt_tokens + flags.new_tokens;
+  how.groups = static_cast<int>(std::min<std::int64_t>(world.size(), flags.batch_size));
+  how.sequences = (flags.batch_size + how.groups - 1) / how.groups;
+  models::Generator generator(*model, how, world);
+  generator.prepare(flags.prompt_tokens);
+  MeasuredGeneration result;
+  world.barrier();
+  if (world.rank() == 0) result.read_rate = read_rate(options.device);
+  world.barrier();
+  for (int i = 0; i < flags.warmup + flags.repeat; ++i) {
+    if (world.rank() == 0)
+      measure_once(generator, flags, source.config.vocabulary(), i, i < flags.warmup ? nullptr : &result);
+    else
+      generator.run();
+  }
+  if (flags.profile) {
+    generator.set_profile(&result.profile);
+    if (world.rank() == 0)
+      measure_once(generator, flags, source.config.vocabulary(), 0, nullptr);
+    else
+      generator.run();
+  }
+  result.weight_bytes = world.allreduce_value(weight_bytes(*model));
+  if (world.rank() == 0) result.read_rate = std::max(result.read_rate, read_rate(options.device));
+  const auto all = [&](std::size_t mine) {
+    std::vector<std::int64_t> values(static_cast<std::size_t>(world.size()));
+    values[static_cast<std::size_t>(world.rank())] = static_cast<std::int64_t>(mine);
+    world.allreduce_values(std::span(values));
+    return std::vector<std::size_t>(values.begin(), values.end());
+  };
+  result.cache_bytes = all(generator.cache_bytes());
+  result.peak_bytes = all(model->memory().peak());
+  return result;
+}
+
+void BenchGenerateFlags::run() {
+  const models::ModelSource source = models::open_model(model);
+  if (prompt_tokens + new_tokens > source.config.positions() + 1)
+    throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens, source.config.positions()));
+  const engine::ParallelOptions options = parallel.options();
+  if (options.data != 1) throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
+  MeasuredGeneration result;
+  parallel.run(options, [&](comm::Communicator& world) {
+    MeasuredGeneration mine = measure_generation(*this, source, options, world);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  const engine::Spread prefill = engine::spread_of(result.prefill), decode = engine::spread_of(result.decode);
+  // A step reads all weights once, for all sequences of its group.
+  const double group = double((batch_size + std::min<std::int64_t>(batch_size, parallel.pp) - 1) / std::min<std::int64_t>(batch_size, parallel.pp));
+  const double share = decode.median / group * result.weight_bytes / result.read_rate;
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
+                                      {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},
+                                      {"decode_tokens_per_second", decode.median},
+                                      {"decode_tokens_per_second_range", {decode.low, decode.high}},
+                                      {"weight_bytes", result.weight_bytes},
+                                      {"read_bytes_per_second", result.read_rate},
+                                      {"bandwidth_share", share},
+                                      {"cache_bytes", result.cache_bytes},
+                                      {"peak_memory_bytes", result.peak_bytes}}
+                           .dump());
+    return;
+  }
+  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.pp, batch_size, prompt_tokens, new_tokens);
+  fmt::print("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
+  fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median, decode.low, decode.high,
+             100 * share, result.read_rate / 1e9);
+  std::vector<std::pair<double, std::string>> slowest;
+  for (const auto& [what, entry] : result.profile.entries())
+    slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>6} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
+  std::ranges::sort(slowest, std::greater());
+  for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
+  for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
+    fmt::print("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20), double(result.cache_bytes[rank]) / (1 << 20));
+}
+
+}  // namespace
+
+void add_bench_generate(CLI::App& bench) {
+  auto* command = bench.add_subcommand("generate", "Prefill and decode of a model on random prompts");
+  auto flags = std::make_shared<BenchGenerateFlags>();
+  command->add_option("--model", flags->model, "Preset or model folder (default gpt2)")->type_name("DIR|PRESET");
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens of a prompt (default 128)")->check(CLI::Range(1L, 1L << 24));
+  command->add_option("--new-tokens", flags->new_tokens, "Tokens that each prompt is continued by (default 32)")->check(CLI::Range(2L, 1L << 24));
+  command->add_option("--batch-size", flags->batch_size, "Prompts at once (default 1)")->check(CLI::Range(1L, 4096L));
+  command->add_option("--warmup", flags->warmup, "Runs before measuring (default 1)")->check(CLI::Range(0, 10000));
+  command->add_option("--repeat", flags->repeat, "Runs measured (default 3)")->check(CLI::Range(1, 10000));
+  command->add_flag("--profile", flags->profile, "Where rank 0's time goes, op by op (measured in one more run)");
+  flags->parallel.add(*command);
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer("Examples:\n  ppengine bench generate --model gpt2\n  ppengine bench generate --model mid --pp 2 --batch-size 8 --json");
+  command->callback([flags] { flags->run(); });
+}
+
+}  // namespace ppengine::cli
