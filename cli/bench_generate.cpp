@@ -1,9 +1,11 @@
-// ppengine bench generate: tokens per second of prefill and decode, beside the rate at which the same ranks read memory.
+// ppengine bench generate: tokens per second of prefill and decode, beside the rate at which the same ranks read
+// memory.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure.hpp>
 #include <ppengine/models/counter_random.hpp>
@@ -64,14 +66,16 @@ double weight_bytes(engine::ModelRank& model) {
 }
 
 // One run: all requests from submission to their end.
-void measure_once(models::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number, MeasuredGeneration* into) {
+void measure_once(models::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number,
+                  MeasuredGeneration* into) {
   double prefill_seconds = 0, decode_seconds = 0;
   std::int64_t decoded = 0;
   for (std::int64_t i = 0; i < flags.batch_size; ++i) {
     models::GenerationRequest request;
     for (std::int64_t t = 0; t < flags.prompt_tokens; ++t)
-      request.prompt.push_back(static_cast<std::int32_t>(
-          models::random_below(static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(vocabulary))));
+      request.prompt.push_back(
+          static_cast<std::int32_t>(models::random_below(static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(i),
+                                                         static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(vocabulary))));
     request.max_new_tokens = flags.new_tokens;
     request.on_finished = [&](const models::Generated& result) {
       prefill_seconds += result.prefill_seconds;
@@ -86,8 +90,8 @@ void measure_once(models::Generator& generator, const BenchGenerateFlags& flags,
   into->decode.push_back(double(decoded) / decode_seconds);
 }
 
-MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source, const engine::ParallelOptions& options,
-                                      comm::Communicator& world) {
+MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source,
+                                      const engine::ParallelOptions& options, comm::Communicator& world) {
   const auto model = models::load_for_inference(source, options, world, 0);
   models::GeneratorOptions how;
   how.capacity = flags.prompt_tokens + flags.new_tokens;
@@ -128,9 +132,11 @@ MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const mod
 void BenchGenerateFlags::run() {
   const models::ModelSource source = models::open_model(model);
   if (prompt_tokens + new_tokens > source.config.positions() + 1)
-    throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens, source.config.positions()));
+    throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens,
+                                  source.config.positions()));
   const engine::ParallelOptions options = parallel.options();
-  if (options.data != 1) throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
+  if (options.data != 1)
+    throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
   MeasuredGeneration result;
   parallel.run(options, [&](comm::Communicator& world) {
     MeasuredGeneration mine = measure_generation(*this, source, options, world);
@@ -138,7 +144,8 @@ void BenchGenerateFlags::run() {
   });
   const engine::Spread prefill = engine::spread_of(result.prefill), decode = engine::spread_of(result.decode);
   // A step reads all weights once, for all sequences of its group.
-  const double group = double((batch_size + std::min<std::int64_t>(batch_size, parallel.pp) - 1) / std::min<std::int64_t>(batch_size, parallel.pp));
+  const double group =
+      double((batch_size + std::min<std::int64_t>(batch_size, parallel.pp) - 1) / std::min<std::int64_t>(batch_size, parallel.pp));
   const double share = decode.median / group * result.weight_bytes / result.read_rate;
   if (json) {
     fmt::print("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
@@ -153,17 +160,19 @@ void BenchGenerateFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.pp, batch_size, prompt_tokens, new_tokens);
+  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.pp, batch_size, prompt_tokens,
+             new_tokens);
   fmt::print("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
-  fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median, decode.low, decode.high,
-             100 * share, result.read_rate / 1e9);
+  fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,
+             decode.low, decode.high, 100 * share, result.read_rate / 1e9);
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries())
     slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>6} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
   std::ranges::sort(slowest, std::greater());
   for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
   for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
-    fmt::print("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20), double(result.cache_bytes[rank]) / (1 << 20));
+    fmt::print("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20),
+               double(result.cache_bytes[rank]) / (1 << 20));
 }
 
 }  // namespace
@@ -173,14 +182,17 @@ void add_bench_generate(CLI::App& bench) {
   auto flags = std::make_shared<BenchGenerateFlags>();
   command->add_option("--model", flags->model, "Preset or model folder (default gpt2)")->type_name("DIR|PRESET");
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens of a prompt (default 128)")->check(CLI::Range(1L, 1L << 24));
-  command->add_option("--new-tokens", flags->new_tokens, "Tokens that each prompt is continued by (default 32)")->check(CLI::Range(2L, 1L << 24));
+  command->add_option("--new-tokens", flags->new_tokens, "Tokens that each prompt is continued by (default 32)")
+      ->check(CLI::Range(2L, 1L << 24));
   command->add_option("--batch-size", flags->batch_size, "Prompts at once (default 1)")->check(CLI::Range(1L, 4096L));
   command->add_option("--warmup", flags->warmup, "Runs before measuring (default 1)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Runs measured (default 3)")->check(CLI::Range(1, 10000));
   command->add_flag("--profile", flags->profile, "Where rank 0's time goes, op by op (measured in one more run)");
   flags->parallel.add(*command);
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->footer("Examples:\n  ppengine bench generate --model gpt2\n  ppengine bench generate --model mid --pp 2 --batch-size 8 --json");
+  command->footer(
+      "Examples:\n  ppengine bench generate --model gpt2\n  ppengine bench generate --model mid --pp 2 --batch-size 8 "
+      "--json");
   command->callback([flags] { flags->run(); });
 }
 

@@ -1,10 +1,11 @@
 // ppengine generate: text or tokens that continue a prompt.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <charconv>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/base/log.hpp>
@@ -68,7 +69,7 @@ struct GenerateFlags {
     options.parallel = parallel.options();
     const models::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
-    if (const auto room = generation.shortened_to())
+    if (const auto room = generation.shortened_to(); room && command.count("--max-new-tokens") > 0)
       log::warning(fmt::format("the model's context leaves room for {} new tokens of {}", *room, options.max_new_tokens));
     parallel.run(options.parallel, [&](comm::Communicator& world) { generation.run(world); });
   }
@@ -89,7 +90,6 @@ struct GenerateFlags {
     nlohmann::json line{{"prompt_ids", result.prompt_ids},
                         {"ids", result.generated.ids},
                         {"text", nullptr},
-                        {"finish", result.stopped ? "stop_string" : models::finish_name(result.generated.finish)},
                         {"prefill_tokens_per_second", result.generated.prefill_tokens_per_second()},
                         {"decode_tokens_per_second", result.generated.decode_tokens_per_second()}};
     if (result.text) line["text"] = *result.text;
@@ -116,18 +116,27 @@ void add_generate(CLI::App& app) {
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
   auto* prompt = command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
   auto* ids = command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
-  command->add_option("--prompts", flags->prompts, "A prompt per line; prints one JSON object per line, in their order")->type_name("FILE")->excludes(prompt)->excludes(ids);
-  command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")->check(CLI::Range(1, 4096));
+  command->add_option("--prompts", flags->prompts, "A prompt per line; prints one JSON object per line, in their order")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->excludes(ids);
+  command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")
+      ->check(CLI::Range(1, 4096));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));
-  command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")->type_name("STRING")->expected(1)->take_all();
+  command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")
+      ->type_name("STRING")
+      ->expected(1)
+      ->take_all();
   command->add_flag("--ignore-eos", options.ignore_eos, "Go on after the model's end token");
   const char* group = "Choosing tokens";
   auto& sampling = options.sampling;
   command->add_option("--temperature", sampling.temperature, "0: always the likeliest token (default)")->group(group);
   command->add_option("--top-k", sampling.top_k, "Among the K likeliest only (default 0: all)")->group(group);
   command->add_option("--top-p", sampling.top_p, "Among the likeliest that have this probability together (default 1)")->group(group);
-  command->add_option("--min-p", sampling.min_p, "Among those with this share of the likeliest one's probability (default 0)")->group(group);
-  command->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens that were there become less likely (default 1)")->group(group);
+  command->add_option("--min-p", sampling.min_p, "Among those with this share of the likeliest one's probability (default 0)")
+      ->group(group);
+  command->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens that were there become less likely (default 1)")
+      ->group(group);
   command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
   flags->parallel.add(*command);
   command->add_flag("--json", flags->json, "Print one JSON object");

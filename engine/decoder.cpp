@@ -10,16 +10,17 @@
 namespace ppengine::engine {
 namespace {
 
-constexpr int first_tag = 0;               // of activations: one tag per value that crosses the cut
-constexpr int blocks_per_shape = 2;        // one is computed while the other is on its way
-constexpr int64_t exact_length = 8;        // prefills up to here are compiled for their length, longer ones for a multiple of
+constexpr int first_tag = 0;                // of activations: one tag per value that crosses the cut
+constexpr int blocks_per_shape = 2;         // one is computed while the other is on its way
+constexpr int64_t exact_length = 8;         // prefills up to here are compiled for their length, longer ones for a multiple of
 constexpr int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
 
 // The input of the model that holds tokens. Others (targets) only lead to the loss, which is not computed here.
 int find_tokens(const Graph& graph, const StageCut& first) {
   for (int i = first.begin; i < first.end; ++i)
     for (int id : graph.nodes()[static_cast<size_t>(i)].inputs)
-      if (const ValueInfo& value = graph.values()[static_cast<size_t>(id)]; value.producer < 0 && value.kind == ValueKind::tokens) return id;
+      if (const ValueInfo& value = graph.values()[static_cast<size_t>(id)]; value.producer < 0 && value.kind == ValueKind::tokens)
+        return id;
   throw ConfigError("the model's first stage reads no tokens: there is nothing to generate from");
 }
 
@@ -27,7 +28,8 @@ int find_tokens(const Graph& graph, const StageCut& first) {
 
 Decoder::Decoder(ModelRank& model, const Options& options)
     : model_(model), options_(options), stream_(model.device()), input_(find_tokens(model.graph(), model.cuts().front())) {
-  PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 && options.sequences > 0);
+  PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 &&
+                  options.sequences > 0);
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Shape& shape : shapes(options.sequences, 1, true)) {
     cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
@@ -59,8 +61,8 @@ Decoder::Shapes& Decoder::shapes(int64_t batch, int64_t length, bool output) {
   size_t workspace = workspace_.bytes();
   for (int index : model_.stages()) {
     Shape shape;
-    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[static_cast<size_t>(index)], model_.parameters(index), how,
-                                                  &model_.memory());
+    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[static_cast<size_t>(index)],
+                                                  model_.parameters(index), how, &model_.memory());
     shape.blocks = BlockPool(model_.device(), shape.stage->layout().activations, blocks_per_shape, &model_.memory());
     shape.inputs = ops::Buffer(model_.device(), shape.stage->input_bytes(), &model_.memory());
     workspace = std::max(workspace, shape.stage->layout().workspace);
@@ -94,9 +96,11 @@ std::span<float> Decoder::step(int group, std::span<const int32_t> positions, st
   return all.back().stage->output() == no_buffer ? std::span<float>() : std::span<float>(output_);
 }
 
-comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers, int peer) {
+comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
+                                int peer) {
   messages_.clear();
-  for (size_t k = 0; k < buffers.size(); ++k) messages_.push_back({kind, run.at(buffers[k]), stage.bytes(buffers[k]), peer, first_tag + static_cast<int>(k)});
+  for (size_t k = 0; k < buffers.size(); ++k)
+    messages_.push_back({kind, run.at(buffers[k]), stage.bytes(buffers[k]), peer, first_tag + static_cast<int>(k)});
   return options_.peers->exchange(messages_, stream_);
 }
 
@@ -113,11 +117,13 @@ void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<c
     run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
     run.first_sequence = first_sequence;
     run.profile = profile_;
-    if (const int64_t offset = stage.input_offset(input_); offset >= 0) stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
+    if (const int64_t offset = stage.input_offset(input_); offset >= 0)
+      stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
     stream_.copy(shape.inputs.at(static_cast<size_t>(stage.positions_offset())), positions.data(), positions.size_bytes());
     if (before) {
       const CompiledStage& its = *shapes[k - 1].stage;
-      for (size_t i = 0; i < stage.received().size(); ++i) stream_.copy(run.at(stage.received()[i]), before->at(its.sent()[i]), its.bytes(its.sent()[i]));
+      for (size_t i = 0; i < stage.received().size(); ++i)
+        stream_.copy(run.at(stage.received()[i]), before->at(its.sent()[i]), its.bytes(its.sent()[i]));
     } else if (model_.rank() > 0) {
       exchange(comm::Message::Kind::recv, run, stage, stage.received(), model_.rank() - 1).wait_on(stream_);
     }

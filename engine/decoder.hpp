@@ -1,4 +1,5 @@
-// Decoder: one rank's stages over sequences that grow. New tokens go in; the keys and values of earlier ones stay in a cache.
+// Decoder: one rank's stages over sequences that grow. New tokens go in; the keys and values of earlier ones stay in a
+// cache.
 #pragma once
 
 #include <map>
@@ -17,23 +18,24 @@ class Decoder {
  public:
   static constexpr int first_free_tag = 1024;  // below: the decoder's own messages
   struct Options {
-    int64_t capacity = 0;   // tokens that the cache holds per sequence
-    int groups = 1;         // sequences that go through the stages together; as many groups as ranks keep all of them busy
-    int64_t sequences = 1;  // of a group
+    int64_t capacity = 0;                 // tokens that the cache holds per sequence
+    int groups = 1;                       // sequences that go through the stages together; as many groups as ranks keep all of them busy
+    int64_t sequences = 1;                // of a group
     comm::Communicator* peers = nullptr;  // the ranks of the pipeline; may be null for one rank
   };
-  // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length, in prepare() or
-  // when they first run. After that nothing is allocated or built.
+  // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,
+  // in prepare() or when they first run. After that nothing is allocated or built.
   Decoder(ModelRank& model, const Options& options);
 
   // All ranks call the methods below with the same arguments in the same order; ids count on the first rank only.
 
-  // Tokens of one sequence, from `position` on, go into the cache. No output: the last token of a prompt goes through step().
+  // Tokens of one sequence, from `position` on, go into the cache. No output: the last token of a prompt goes through
+  // step().
   void prefill(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
   void prepare(int64_t position, int64_t length);
-  // One more token of every sequence of a group, at the given positions. A sequence that is not in use has position 0 and any id: what this
-  // writes is overwritten when the sequence is used. On the last rank: the graph's output [sequences, width] in f32, valid until the next
-  // call; empty elsewhere.
+  // One more token of every sequence of a group, at the given positions. A sequence that is not in use has position 0
+  // and any id: what this writes is overwritten when the sequence is used. On the last rank: the graph's output
+  // [sequences, width] in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids);
 
   const Options& options() const { return options_; }
@@ -53,13 +55,14 @@ class Decoder {
   Shapes& shapes(int64_t batch, int64_t length, bool output);
   int64_t padded(int64_t position, int64_t length) const;
   void run(Shapes& shapes, int group, int64_t first_sequence, std::span<const int32_t> positions, std::span<const int32_t> ids);
-  comm::Pending exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers, int peer);
+  comm::Pending exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
+                         int peer);
   void read_output(const CompiledStage& stage, const Run& run);
 
   ModelRank& model_;
   Options options_;
   ops::Stream stream_;
-  int input_;  // the graph's value that holds the tokens
+  int input_;                                             // the graph's value that holds the tokens
   std::map<std::pair<int64_t, int64_t>, Shapes> shapes_;  // by (batch, length)
   std::vector<ops::Buffer> caches_;                       // by local stage: one part per group
   std::vector<size_t> cache_strides_;

@@ -23,7 +23,8 @@ void check_prompt(const std::vector<std::int32_t>& ids, const std::string& name,
     throw ConfigError(fmt::format("{} has {} tokens, and the model's context holds {}; shorten it", name, ids.size(), config.positions()));
   for (std::int32_t id : ids)
     if (id < 0 || id >= config.vocabulary())
-      throw ConfigError(fmt::format("{}: token {} is not in the model's vocabulary of {} (0 to {})", name, id, config.vocabulary(), config.vocabulary() - 1));
+      throw ConfigError(fmt::format("{}: token {} is not in the model's vocabulary of {} (0 to {})", name, id, config.vocabulary(),
+                                    config.vocabulary() - 1));
 }
 
 // The text of one request as it grows.
@@ -54,7 +55,8 @@ GenerationRun::GenerationRun(GenerationOptions options)
     : options_(std::move(options)), source_(open_model(options_.model)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
   check(options_.sampling);
   const auto missing = [&](const char* flag) {
-    return ConfigError(fmt::format("{}: there is no tokenizer.json to read text with ({}); give token numbers with --ids 1,2,3", flag, options_.model));
+    return ConfigError(
+        fmt::format("{}: there is no tokenizer.json to read text with ({}); give token numbers with --ids 1,2,3", flag, options_.model));
   };
   if (!options_.texts.empty() && !tokenizer_) throw missing("--prompt");
   if (!options_.stops.empty() && !tokenizer_) throw missing("--stop");
@@ -69,7 +71,8 @@ GenerationRun::GenerationRun(GenerationOptions options)
     check_prompt(prompts_[i], name_of(i, count), source_.config);
     longest_ = std::max(longest_, prompts_[i].size());
   }
-  if (options_.parallel.data != 1) throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
+  if (options_.parallel.data != 1)
+    throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
 }
 
 std::optional<std::int64_t> GenerationRun::shortened_to() const {
@@ -121,8 +124,8 @@ void GenerationRun::run(comm::Communicator& world) const {
   generator.run();
 }
 
-std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel, comm::Communicator& pipeline,
-                                                      std::uint64_t weight_seed) {
+std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed) {
   const auto graph = build_graph(source.config);
   const int ranks = pipeline.size(), stages = parallel.stages > 0 ? parallel.stages : ranks;
   if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));

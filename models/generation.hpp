@@ -16,16 +16,17 @@ namespace ppengine::models {
 
 struct GenerationOptions {
   std::string model;
-  std::vector<std::string> texts;               // the prompts, or
-  std::vector<std::vector<std::int32_t>> ids;   // their tokens
+  std::vector<std::string> texts;              // the prompts, or
+  std::vector<std::vector<std::int32_t>> ids;  // their tokens
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling;
   std::vector<std::string> stops;  // text that ends a request and is not shown
   bool ignore_eos = false;
-  std::int64_t batch_size = 0;     // requests that run at once; 0: chosen
+  std::int64_t batch_size = 0;  // requests that run at once; 0: chosen
   engine::ParallelOptions parallel;
-  std::uint64_t weight_seed = 0;   // of presets
-  // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the end of a request.
+  std::uint64_t weight_seed = 0;  // of presets
+  // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the
+  // end of a request.
   std::function<void(std::size_t prompt, std::int32_t id, std::string_view text)> on_token{};
   std::function<void(std::size_t prompt, const struct GeneratedText& result)> on_finished{};
 };
@@ -62,7 +63,7 @@ class GenerationRun {
 };
 
 // The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once.
-std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel, comm::Communicator& pipeline,
-                                                      std::uint64_t weight_seed);
+std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed);
 
 }  // namespace ppengine::models

@@ -51,7 +51,9 @@ struct Group {
 
 }  // namespace
 
-const char* finish_name(Finish finish) { return finish == Finish::length ? "length" : finish == Finish::end_token ? "end_token" : "cancelled"; }
+const char* finish_name(Finish finish) {
+  return finish == Finish::length ? "length" : finish == Finish::end_token ? "end_token" : "cancelled";
+}
 
 struct Generator::Impl {
   GeneratorOptions options;
@@ -264,11 +266,13 @@ std::uint64_t Generator::submit(GenerationRequest request) {
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   if (length == 0) throw ConfigError("the prompt is empty: there must be a token to go on from");
   if (length > impl_->options.capacity)
-    throw ConfigError(fmt::format("the prompt has {} tokens, and the context holds {}; shorten the prompt", length, impl_->options.capacity));
+    throw ConfigError(
+        fmt::format("the prompt has {} tokens, and the context holds {}; shorten the prompt", length, impl_->options.capacity));
   if (request.max_new_tokens < 1) throw ConfigError(fmt::format("{} new tokens: must be at least 1", request.max_new_tokens));
   for (std::int32_t id : request.prompt)
     if (id < 0 || id >= impl_->vocabulary)
-      throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {} (0 to {})", id, impl_->vocabulary, impl_->vocabulary - 1));
+      throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {} (0 to {})", id, impl_->vocabulary,
+                                    impl_->vocabulary - 1));
   const std::lock_guard lock(impl_->mutex);
   const std::uint64_t number = impl_->submitted++;
   impl_->unfinished.insert(number);

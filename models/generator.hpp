@@ -1,9 +1,9 @@
-// Generator: continues token sequences over a pipeline of ranks, several requests at once. Every rank makes one; the first rank is given
-// the requests and hears of the tokens.
+// Generator: continues token sequences over a pipeline of ranks, several requests at once. Every rank makes one; the
+// first rank is given the requests and hears of the tokens.
 //
 //   Generator generator(model, {.capacity = 256}, pipeline);
-//   if (pipeline.rank() == 0) generator.submit({.prompt = ids, .on_token = [](std::int32_t id) { std::cout << id << "\n"; return true; }});
-//   generator.run();  // on all ranks, until every request is finished
+//   if (pipeline.rank() == 0) generator.submit({.prompt = ids, .on_token = [](std::int32_t id) { std::cout << id <<
+//   "\n"; return true; }}); generator.run();  // on all ranks, until every request is finished
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,11 @@ struct Generated {
 
 struct GenerationRequest {
   std::vector<std::int32_t> prompt;
-  std::int64_t max_new_tokens = 128;    // fewer where the cache is full before
+  std::int64_t max_new_tokens = 128;  // fewer where the cache is full before
   SamplingOptions sampling;
-  std::vector<std::int32_t> end_ids;    // any of them ends the request
-  // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and cancel.
+  std::vector<std::int32_t> end_ids;  // any of them ends the request
+  // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
+  // cancel.
   std::function<bool(std::int32_t id)> on_token{};
   std::function<void(const Generated&)> on_finished{};
 };
@@ -58,10 +59,12 @@ class Generator {
   // Compiles for prompts of this length. Not needed, but then the first such prompt waits for it. All ranks call it.
   void prepare(std::int64_t prompt_length);
 
-  // On the first rank, from any thread. Requests run in the order of submission; the number that identifies a request is also the one that
-  // its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids that the model does not know.
+  // On the first rank, from any thread. Requests run in the order of submission; the number that identifies a request
+  // is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
+  // that the model does not know.
   std::uint64_t submit(GenerationRequest request);
-  // A request that waits or runs ends before its next token; on_finished is called. Nothing happens for one that is finished.
+  // A request that waits or runs ends before its next token; on_finished is called. Nothing happens for one that is
+  // finished.
   void cancel(std::uint64_t number);
 
   // All ranks; returns when every request is finished. May be called again.

@@ -1,9 +1,10 @@
 // Jobs from rank to rank, tokens from the last to the first.
+#include <ppengine/models/detail/job_chain.hpp>
+
 #include <algorithm>
 #include <cstring>
 
 #include <ppengine/engine/decoder.hpp>
-#include <ppengine/models/detail/job_chain.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -21,7 +22,8 @@ std::size_t beginning_bytes(std::size_t prompt) { return sizeof(Fixed) + prompt 
 
 }  // namespace
 
-JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences) : ranks_(ranks), incoming_(fixed_words + static_cast<std::size_t>(sequences)) {
+JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences)
+    : ranks_(ranks), incoming_(fixed_words + static_cast<std::size_t>(sequences)) {
   for (Outgoing& one : outgoing_) one.job.resize(incoming_.size());
 }
 
@@ -67,7 +69,9 @@ void JobChain::receive(Job& job, Beginning& beginning) {
   std::memcpy(beginning.prompt.data(), incoming_beginning_.data() + sizeof(first), beginning.prompt.size() * sizeof(std::int32_t));
 }
 
-comm::Pending JobChain::send_tokens(std::span<const std::int32_t> tokens) { return ranks_.send(tokens.data(), tokens.size_bytes(), 0, tokens_tag); }
+comm::Pending JobChain::send_tokens(std::span<const std::int32_t> tokens) {
+  return ranks_.send(tokens.data(), tokens.size_bytes(), 0, tokens_tag);
+}
 
 comm::Pending JobChain::receive_tokens(std::span<std::int32_t> tokens) {
   return ranks_.recv(tokens.data(), tokens.size_bytes(), ranks_.size() - 1, tokens_tag);

@@ -1,4 +1,5 @@
-// What the first rank of a pipeline tells the others to do: jobs go from rank to rank, tokens come back from the last to the first.
+// What the first rank of a pipeline tells the others to do: jobs go from rank to rank, tokens come back from the last
+// to the first.
 #pragma once
 
 #include <array>

@@ -1,8 +1,10 @@
-// Generation: the cache against full forward passes, splits, groups of requests, ends and limits. The reference is the Evaluator, which has
-// no cache and is itself compared with transformers; greedy ids of whole folders are compared with transformers by hand (README).
+// Generation: the cache against full forward passes, splits, groups of requests, ends and limits. The reference is the
+// Evaluator, which has no cache and is itself compared with transformers; greedy ids of whole folders are compared with
+// transformers by hand (README).
+#include <boost/test/unit_test.hpp>
+
 #include <algorithm>
 #include <atomic>
-#include <boost/test/unit_test.hpp>
 #include <thread>
 
 #include <ppengine/comm/threads.hpp>
@@ -27,7 +29,8 @@ ModelSource small_gpt2() {
 
 ModelSource small_llama() {
   LlamaConfig config;
-  config.vocabulary = 67, config.positions = 50, config.width = 28, config.inner = 37, config.layers = 4, config.heads = 6, config.kv_heads = 2;
+  config.vocabulary = 67, config.positions = 50, config.width = 28, config.inner = 37, config.layers = 4, config.heads = 6,
+  config.kv_heads = 2;
   config.head_size = 10, config.initializer_range = 0.4, config.attention_bias = true;
   return {make_config(config), {}, config.positions};
 }
@@ -149,8 +152,9 @@ BOOST_AUTO_TEST_CASE(requests_side_by_side_give_what_each_gives_alone) {
       requests.push_back(greedy(some_ids(1 + 3 * i, 61, 3 + i), 4 + 5 * (i % 3)));
       alone.push_back(generate(source, {}, {requests.back()}).front().ids);
     }
-    for (const Setup& setup : {Setup{1, 0, {.capacity = 45, .groups = 1, .sequences = 4}}, Setup{2, 0, {.capacity = 45, .groups = 2, .sequences = 1}},
-                               Setup{3, 0, {.capacity = 45, .groups = 3, .sequences = 2}}, Setup{2, 0, {.capacity = 45, .groups = 4, .sequences = 3}}}) {
+    for (const Setup& setup :
+         {Setup{1, 0, {.capacity = 45, .groups = 1, .sequences = 4}}, Setup{2, 0, {.capacity = 45, .groups = 2, .sequences = 1}},
+          Setup{3, 0, {.capacity = 45, .groups = 3, .sequences = 2}}, Setup{2, 0, {.capacity = 45, .groups = 4, .sequences = 3}}}) {
       const auto results = generate(source, setup, requests);
       for (std::size_t i = 0; i < requests.size(); ++i) BOOST_TEST(results[i].ids == alone[i], boost::test_tools::per_element());
     }
