@@ -138,10 +138,11 @@ void BenchGenerateFlags::run() {
   if (options.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
   MeasuredGeneration result;
-  parallel.run(options, [&](comm::Communicator& world) {
+  const bool prints = parallel.run(options, [&](comm::Communicator& world) {
     MeasuredGeneration mine = measure_generation(*this, source, options, world);
     if (world.rank() == 0) result = std::move(mine);
   });
+  if (!prints) return;
   const engine::Spread prefill = engine::spread_of(result.prefill), decode = engine::spread_of(result.decode);
   // A step reads all weights once, for all sequences of its group.
   const double group =

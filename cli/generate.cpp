@@ -71,7 +71,8 @@ struct GenerateFlags {
     with_text_ = generation.has_tokenizer();
     if (const auto room = generation.shortened_to(); room && command.count("--max-new-tokens") > 0)
       log::warning(fmt::format("the model's context leaves room for {} new tokens of {}", *room, options.max_new_tokens));
-    parallel.run(options.parallel, [&](comm::Communicator& world) { generation.run(world); });
+    // What there is to print was printed by rank 0 as it came.
+    static_cast<void>(parallel.run(options.parallel, [&](comm::Communicator& world) { generation.run(world); }));
   }
 
  private:
