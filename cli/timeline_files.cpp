@@ -15,10 +15,10 @@
 
 namespace ppengine::cli {
 
-TimelineFiles::TimelineFiles(const models::TrainingResult& result, int data, const std::string& schedule) : result_(result), data_(data) {
+TimelineFiles::TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule) : result_(result), copies_(copies) {
   const schedules::Plan& plan = result.plan;
   std::vector<std::vector<engine::TimedAction>> rows;
-  for (std::size_t rank = 0; rank < result.timelines.size(); rank += static_cast<std::size_t>(data)) rows.push_back(result.timelines[rank]);
+  for (std::size_t rank = 0; rank < result.timelines.size(); rank += static_cast<std::size_t>(copies)) rows.push_back(result.timelines[rank]);
   if (rows.size() < static_cast<std::size_t>(plan.ranks) || rows.front().empty()) return;  // no step was run
   const auto run = engine::last_run(plan, rows);
   const std::string what = fmt::format("{}: {} ranks, {} stages, {} microbatches", schedule, plan.ranks, plan.stages, plan.microbatches);
@@ -27,7 +27,7 @@ TimelineFiles::TimelineFiles(const models::TrainingResult& result, int data, con
 }
 
 void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step) const {
-  engine::write_trace(file, result_.plan, data_, result_.timelines, first_step);
+  engine::write_trace(file, result_.plan, copies_, result_.timelines, first_step);
 }
 
 void TimelineFiles::write_page(const std::string& file) const {

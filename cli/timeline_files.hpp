@@ -9,8 +9,9 @@ namespace ppengine::cli {
 
 class TimelineFiles {
  public:
-  // schedule: its name, for titles. data: data-parallel ranks; pictures show the first of them, the trace all.
-  TimelineFiles(const models::TrainingResult& result, int data, const std::string& schedule);
+  // schedule: its name, for titles. copies: ranks that run one place of the plan (data- and tensor-parallel ones); pictures show
+  // the first of them, the trace all.
+  TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule);
 
   void write_trace(const std::string& file, std::int64_t first_step) const;
   void write_page(const std::string& file) const;
@@ -19,7 +20,7 @@ class TimelineFiles {
 
  private:
   const models::TrainingResult& result_;
-  int data_;
+  int copies_;
   schedules::Timeline measured_, simulated_;
 };
 

@@ -7,8 +7,8 @@
 
 namespace ppengine::engine {
 
-Evaluator::Evaluator(ModelRank& model, const ParallelOptions& options, const Groups& groups, bool output)
-    : model_(model), options_(options), groups_(groups), output_(output) {}
+Evaluator::Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output)
+    : model_(model), options_(options), mesh_(mesh), output_(output) {}
 
 Pipeline& Evaluator::pipeline_for(int microbatches) {
   auto& pipeline = pipelines_[microbatches];
@@ -18,7 +18,8 @@ Pipeline& Evaluator::pipeline_for(int microbatches) {
     options.microbatches = microbatches;
     PipelineOptions how;
     how.output = output_;
-    how.peers = &groups_.pipeline;
+    how.peers = &mesh_.pipeline();
+    how.tensor = &mesh_.tensor();
     pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank()), how);
   }
   return *pipeline;
@@ -27,7 +28,7 @@ Pipeline& Evaluator::pipeline_for(int microbatches) {
 Evaluator::Result Evaluator::run(const Batch& batch) {
   check_batch(model_.graph(), batch);
   // Data-parallel ranks get shares that differ by one sequence at most; one without any has nothing to do.
-  const int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = groups_.data_rank;
+  const int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = mesh_.place().data;
   const int64_t begin = rank * share + std::min(rank, more), mine = share + (rank < more ? 1 : 0);
   double loss = 0;
   if (mine > 0) {
@@ -36,7 +37,7 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
     inputs.batch = &batch;
     inputs.microbatches = split_batch(begin, mine, pipeline.plan().microbatches);
     pipeline.on_output = [&](int microbatch, const ops::Tensor& output, ops::Stream& stream) {
-      if (!on_output) return;
+      if (!on_output || mesh_.place().tensor != 0) return;
       host_.resize(static_cast<size_t>(output.count()));
       if (output.type == ops::Type::f32) {
         stream.copy(host_.data(), output.data, output.bytes());
@@ -53,7 +54,7 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
     pipeline.on_output = nullptr;
     for (double one : pipeline.losses()) loss += one;
   }
-  return {groups_.world.allreduce_value(loss), valid_tokens(model_.graph(), batch)};
+  return {mesh_.world().allreduce_value(mesh_.place().tensor == 0 ? loss : 0.0), valid_tokens(model_.graph(), batch)};
 }
 
 }  // namespace ppengine::engine

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 
-#include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/engine/pipeline.hpp>
 
@@ -13,13 +12,8 @@ namespace ppengine::engine {
 
 class Evaluator {
  public:
-  struct Groups {
-    comm::Communicator& world;     // all ranks
-    comm::Communicator& pipeline;  // those that hold the stages of one copy of the model
-    int data_rank = 0;
-  };
   // Uses the weights of `model`, which may be in training at the same time (between its steps).
-  Evaluator(ModelRank& model, const ParallelOptions& options, const Groups& groups, bool output = false);
+  Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output = false);
 
   struct Result {
     double loss_sum = 0;     // over valid tokens
@@ -29,7 +23,8 @@ class Evaluator {
   // All ranks give the same batch; it is split over data-parallel ranks and microbatches as evenly as possible.
   Result run(const Batch& batch);
 
-  // On the ranks that have the last stage: the graph's output [sequences, length, width] for sequences starting at `first`, f32 on the host.
+  // On the ranks that have the last stage, of tensor-parallel ones on the first: the graph's output [sequences, length, width] for
+  // sequences starting at `first`, f32 on the host.
   std::function<void(int64_t first, int64_t sequences, std::span<const float> output)> on_output;
 
  private:
@@ -37,7 +32,7 @@ class Evaluator {
 
   ModelRank& model_;
   ParallelOptions options_;
-  Groups groups_;
+  const comm::Mesh& mesh_;
   bool output_;
   std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of microbatches
   std::vector<float> host_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/engine/placement.hpp>
 #include <ppengine/ops/activation.hpp>
 #include <ppengine/ops/linear.hpp>
 #include <ppengine/ops/norm.hpp>
@@ -42,13 +43,15 @@ enum class Init { normal, zeros, ones };
 
 struct ParameterInfo {
   std::string name;  // Hugging Face's
-  ops::Shape shape;  // as in the file
+  ops::Shape shape;  // as in the file; on a tensor-parallel rank that of its part
   Init init = Init::normal;
   float scale = 0.02f;
   // The two dimensions of a linear's weight, and how the file has them. Others are not transposed.
   bool linear_weight = false;
   ops::WeightLayout file_layout = ops::WeightLayout::out_in;
   bool fixed_layout = false;  // used in another way too (a tied embedding): stays as in the file
+  Placement placement = {};
+  const ops::Shape& whole_shape() const { return placement.is_split() ? placement.whole : shape; }
 };
 
 struct Node {
@@ -129,6 +132,7 @@ class Graph {
 
   void loss(Value value);                        // what training minimises
   void output(Value value);  // what inference gives
+  void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how
 
   // Throws ConfigError that names the module and both shapes.
   void expect_width(Value value, int64_t width, const std::string& what) const;
@@ -137,12 +141,14 @@ class Graph {
   const std::vector<ValueInfo>& values() const { return values_; }
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   const ValueInfo& info(Value value) const { return values_[static_cast<size_t>(value.id)]; }
+  const TensorPlan& tensor_plan() const { return tensor_plan_; }
   int loss_value() const { return loss_; }
   int output_value() const { return output_; }
   int find_parameter(const std::string& name) const;  // -1: none
   int64_t parameter_count() const;
 
  private:
+  friend class GraphSharder;
   std::string qualified(const std::string& name) const;
   int add_parameter(ParameterInfo info);
   Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters, int64_t width,
@@ -152,6 +158,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<ValueInfo> values_;
   std::vector<ParameterInfo> parameters_;
+  TensorPlan tensor_plan_;
   int loss_ = -1, output_ = -1;
 };
 

@@ -48,6 +48,9 @@ class NodeOp {
   virtual double flops(const Graph& graph, const Node& node, int64_t batch, int64_t length) const = 0;
   virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
                                                 const CompileOptions& options) const = 0;
+  // The same op for one of several tensor-parallel ranks, each with an even part of the inputs' width or heads. Null: it needs all of them.
+  // ConfigError that names the module where they cannot be divided evenly.
+  virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
   // Whether it can add a residual to its output.
   virtual bool adds_residual() const { return false; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.

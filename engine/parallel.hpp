@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/comm/communicator.hpp>
+#include <ppengine/comm/mesh.hpp>
 #include <ppengine/engine/split.hpp>
 #include <ppengine/ops/device.hpp>
 #include <ppengine/schedules/registry.hpp>
@@ -14,7 +14,7 @@
 namespace ppengine::engine {
 
 struct ParallelOptions {
-  int pipeline = 1, data = 1;
+  int pipeline = 1, data = 1, tensor = 1;
   int stages = 0;  // 0: the schedule's default
   int microbatches = 1;
   std::string schedule = "1f1b";
@@ -24,6 +24,8 @@ struct ParallelOptions {
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
+
+  comm::MeshShape mesh() const { return {pipeline, data, tensor}; }
 };
 
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.

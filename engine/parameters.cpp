@@ -80,35 +80,40 @@ const ParameterRange* ParameterStore::find(int id) const {
 void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
   std::vector<float> host;
   for (const ParameterRange& range : ranges_) {
-    host.resize(range.count);
+    host.resize(static_cast<size_t>(graph_.parameters()[static_cast<size_t>(range.id)].whole_shape().count()));
     make_initial(graph_.parameters()[static_cast<size_t>(range.id)], seed, host);
     load(stream, range, values(), host);
   }
   refresh(stream);
 }
 
-void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> file) const {
+void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
-  PPENGINE_ASSERT(file.size() == range.count);
-  std::vector<float> turned;
-  const float* source = file.data();
+  PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
+  std::vector<float> part, turned;
+  const float* source = whole.data();
+  if (info.placement.is_split()) {
+    part.resize(range.count);
+    take_part(info.placement, whole, part);
+    source = part.data();
+  }
   if (range.transposed) {
     turned.resize(range.count);
-    transpose(file.data(), turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
+    transpose(source, turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
     source = turned.data();
   }
   stream.copy(flat + range.offset, source, range.count * sizeof(float));
   stream.wait();
 }
 
-void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> file) const {
+void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> part) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
-  PPENGINE_ASSERT(file.size() == range.count);
+  PPENGINE_ASSERT(part.size() == range.count);
   std::vector<float> stored(range.transposed ? range.count : 0);
-  float* target = range.transposed ? stored.data() : file.data();
+  float* target = range.transposed ? stored.data() : part.data();
   stream.copy(target, flat + range.offset, range.count * sizeof(float));
   stream.wait();
-  if (range.transposed) transpose(target, file.data(), static_cast<size_t>(info.shape[1]), static_cast<size_t>(info.shape[0]));
+  if (range.transposed) transpose(target, part.data(), static_cast<size_t>(info.shape[1]), static_cast<size_t>(info.shape[0]));
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {

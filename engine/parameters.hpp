@@ -39,9 +39,10 @@ class ParameterStore {
 
   // Fills the values from (seed, name): the same for every split, rank and device.
   void initialize(ops::Stream& stream, uint64_t seed);
-  // One parameter of a flat buffer (values, or an optimizer's state of the same shape) from and to the file's layout on the host.
-  void load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> file) const;
-  void save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> file) const;
+  // One parameter of a flat buffer (values, or an optimizer's state of the same shape) from and to the file's layout on the host: from the
+  // whole tensor, of which a tensor-parallel rank takes its part; to that part.
+  void load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> whole) const;
+  void save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> part) const;
   // After values were loaded: brings the compute copy up to date.
   void refresh(ops::Stream& stream);
 

@@ -153,6 +153,7 @@ Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
   run.accumulate = step_->accumulate || stage.weight_gradients > 0;
   run.dropout_key = step_->dropout_key;
   run.profile = profile_;
+  run.tensor = options_.tensor;
   run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
   return run;
 }

@@ -19,6 +19,7 @@ struct PipelineOptions {
   bool recompute = false;
   bool output = false;                       // keep the graph's output (inference): see Pipeline::on_output
   comm::Communicator* peers = nullptr;       // the ranks of the plan; may be null for one rank
+  comm::Communicator* tensor = nullptr;      // the ranks that divide this rank's work with it; may be null for one
 };
 
 // What changes from step to step.

@@ -9,6 +9,10 @@
 
 #include <ppengine/ops/stream.hpp>
 
+namespace ppengine::comm {
+class Communicator;
+}
+
 namespace ppengine::engine {
 
 // The kinds of memory that an instruction can point into. Bases are set anew for each microbatch.
@@ -64,6 +68,7 @@ struct Run {
   uint64_t dropout_key = 0;      // of this step
   int64_t first_sequence = 0;    // number of the microbatch's first sequence in the global batch
   Profile* profile = nullptr;    // null: nothing is measured
+  comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
 
   void* at(BufferId id) const {
     if (id == no_buffer) return nullptr;

@@ -25,8 +25,8 @@ int lane_of(ActionType type) {
 
 class TraceWriter {
  public:
-  TraceWriter(const std::filesystem::path& path, const schedules::Plan& plan, int data, std::int64_t first_step)
-      : file_(path), plan_(plan), data_(data), first_step_(first_step) {}
+  TraceWriter(const std::filesystem::path& path, const schedules::Plan& plan, int copies, std::int64_t first_step)
+      : file_(path), plan_(plan), copies_(copies), first_step_(first_step) {}
 
   void write(const std::vector<std::vector<TimedAction>>& rows) {
     for (const auto& row : rows)
@@ -42,7 +42,7 @@ class TraceWriter {
 
  private:
   double microseconds(double seconds) const { return 1e6 * (seconds - zero_); }
-  std::size_t run_length(int rank) const { return plan_.of(rank / data_).size(); }
+  std::size_t run_length(int rank) const { return plan_.of(rank / copies_).size(); }
 
   template <class... Arguments>
   void event(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
@@ -76,7 +76,7 @@ class TraceWriter {
       // Where arrows end: the first computation of a run that reads what came from another stage.
       for (const Action& part : cell)
         if (part.type == ActionType::forward || schedules::gives_input_gradient(part.type))
-          users_[key(rank % data_, run, part.stage, static_cast<int>(part.microbatch), part.type != ActionType::forward)] = {rank, one.start, one.end};
+          users_[key(rank % copies_, run, part.stage, static_cast<int>(part.microbatch), part.type != ActionType::forward)] = {rank, one.start, one.end};
     }
   }
 
@@ -85,7 +85,7 @@ class TraceWriter {
       const Action& action = row[i].action;
       if (!schedules::is_send(action.type)) continue;
       const bool backward = action.type == ActionType::send_backward;
-      const auto user = users_.find(key(rank % data_, i / run_length(rank), schedules::peer_stage(action), static_cast<int>(action.microbatch), backward));
+      const auto user = users_.find(key(rank % copies_, i / run_length(rank), schedules::peer_stage(action), static_cast<int>(action.microbatch), backward));
       if (user == users_.end()) continue;
       const auto& [to, start, end] = user->second;
       const char* name = backward ? "gradient" : "activation";
@@ -96,15 +96,15 @@ class TraceWriter {
     }
   }
 
-  std::uint64_t key(int data_rank, std::size_t run, int stage, int microbatch, bool backward) const {
-    const std::uint64_t place = (static_cast<std::uint64_t>(run) * static_cast<std::uint64_t>(data_) + static_cast<std::uint64_t>(data_rank));
+  std::uint64_t key(int copy, std::size_t run, int stage, int microbatch, bool backward) const {
+    const std::uint64_t place = (static_cast<std::uint64_t>(run) * static_cast<std::uint64_t>(copies_) + static_cast<std::uint64_t>(copy));
     return ((place * static_cast<std::uint64_t>(plan_.stages) + static_cast<std::uint64_t>(stage)) * static_cast<std::uint64_t>(plan_.microbatches) +
             static_cast<std::uint64_t>(microbatch)) * 2 + (backward ? 1 : 0);
   }
 
   AtomicFile file_;
   const schedules::Plan& plan_;
-  int data_;
+  int copies_;
   std::int64_t first_step_;
   double zero_ = std::numeric_limits<double>::infinity();
   std::string text_;
@@ -115,9 +115,9 @@ class TraceWriter {
 
 }  // namespace
 
-void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int data, const std::vector<std::vector<TimedAction>>& rows,
+void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies, const std::vector<std::vector<TimedAction>>& rows,
                  std::int64_t first_step) {
-  TraceWriter(file, plan, data, first_step).write(rows);
+  TraceWriter(file, plan, copies, first_step).write(rows);
 }
 
 }  // namespace ppengine::engine

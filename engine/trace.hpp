@@ -9,9 +9,10 @@
 
 namespace ppengine::engine {
 
-// rows: by rank of the world (pipeline rank * data + data rank), each one or more runs of the plan, one after the other.
+// rows: by rank of the world, `copies` of them (data- and tensor-parallel ones) for each rank of the plan; each has one or more runs of
+// the plan, one after the other.
 // The file appears under its name when it is complete. FileError where it cannot be written.
-void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int data, const std::vector<std::vector<TimedAction>>& rows,
+void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies, const std::vector<std::vector<TimedAction>>& rows,
                  std::int64_t first_step);
 
 }  // namespace ppengine::engine

@@ -8,44 +8,29 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
+#include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
-namespace {
-
-// Ranks lie data-parallel neighbours first: world rank = pipeline rank * data + data rank.
-void check_world(const ParallelOptions& parallel, int size) {
-  const int wanted = parallel.pipeline * parallel.data;
-  if (parallel.pipeline < 1 || parallel.data < 1) throw ConfigError("--pp and --dp are at least 1");
-  if (wanted != size)
-    throw ConfigError(fmt::format("--pp {} x --dp {} needs {} ranks, and there are {}", parallel.pipeline, parallel.data, wanted, size));
-}
-
-}  // namespace
 
 Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length)
-    : graph_(std::move(graph)), options_(options), world_(world) {
+    : options_(options), mesh_(world, options_.parallel.mesh()), graph_(shard_graph(graph, mesh_.place().tensor, options_.parallel.tensor)) {
   const ParallelOptions& parallel = options_.parallel;
-  check_world(parallel, world.size());
   if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
   if (batch_size % parallel.data != 0)
     throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data, parallel.data));
-  pipeline_rank_ = world.rank() / parallel.data;
-  data_rank_ = world.rank() % parallel.data;
 
   schedules::Plan plan = make_plan(parallel, /*inference=*/false);
   split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built
   const int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
   auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length, &world);
-  pipeline_comm_ = world.split(data_rank_, pipeline_rank_);
-  data_comm_ = world.split(pipeline_rank_, data_rank_);
 
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, pipeline_rank_, device, ModelRank::Options{parallel.type, true});
-  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, pipeline_comm_.get()});
-  evaluator_ = std::make_unique<Evaluator>(*model_, parallel, Evaluator::Groups{world, *pipeline_comm_, data_rank_});
+  model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, ModelRank::Options{parallel.type, true});
+  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor()});
+  evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
-  tied_gradients_ = std::make_unique<TiedGradients>(*model_, *pipeline_comm_);
+  tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());
   scratch_ = ops::Buffer(device, ops::reduce_workspace() + ops::buffer_alignment, &model_->memory());
   for (int stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
   pipeline_->prepare(split_batch(0, batch_size / parallel.data, pipeline_->plan().microbatches), length);
@@ -57,7 +42,7 @@ double Trainer::run_batch(const Batch& batch, double weight, bool accumulate) {
   const int64_t mine = batch.sequences / options_.parallel.data;
   StepInputs inputs;
   inputs.batch = &batch;
-  inputs.microbatches = split_batch(mine * data_rank_, mine, pipeline_->plan().microbatches);
+  inputs.microbatches = split_batch(mine * mesh_.place().data, mine, pipeline_->plan().microbatches);
   inputs.loss_weight = static_cast<float>(weight);
   inputs.dropout_key = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
   inputs.accumulate = accumulate;
@@ -83,9 +68,10 @@ StepResult Trainer::step(std::span<const Batch> batches, double lr) {
   for (size_t i = 0; i < batches.size(); ++i) loss += run_batch(batches[i], 1.0 / double(valid), i > 0);
   reduce_gradients();
   tied_gradients_->sum(pipeline_->stream());
-  // The loss adds up over all ranks, the norm over the stages of one data-parallel rank (they are equal on the others).
-  double figures[2] = {loss, data_rank_ == 0 ? squared_norm() : 0.0};
-  world_.allreduce_values(std::span(figures));
+  // The loss adds up over all ranks but tensor-parallel ones, which have the same; the norm over the stages of one data-parallel rank (they
+  // are equal on the others).
+  double figures[2] = {mesh_.place().tensor == 0 ? loss : 0.0, mesh_.place().data == 0 ? squared_norm() : 0.0};
+  mesh_.world().allreduce_values(std::span(figures));
   result.loss = figures[0] / double(valid);
   result.grad_norm = std::sqrt(figures[1]);
   double scale = 1.0;
@@ -104,7 +90,7 @@ void Trainer::reduce_gradients() {
   std::vector<comm::Pending> pending;
   for (int stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
-    pending.push_back(data_comm_->allreduce(parameters.gradients(), parameters.count(), ops::Type::f32, pipeline_->stream()));
+    pending.push_back(mesh_.data().allreduce(parameters.gradients(), parameters.count(), ops::Type::f32, pipeline_->stream()));
   }
   for (auto& one : pending) one.wait();
 }
@@ -114,10 +100,13 @@ double Trainer::squared_norm() {
   double total = 0;
   for (int stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
-    // Ranges that this stage owns; a tied copy elsewhere counts once.
+    // Ranges that this stage owns: a tied copy elsewhere counts once, and so does what all tensor-parallel ranks have.
+    const auto counts = [&](const ParameterRange& range) {
+      return model_->owner(range.id) == stage && (mesh_.place().tensor == 0 || graph_->parameters()[static_cast<size_t>(range.id)].placement.is_split());
+    };
     for (size_t i = 0; i < parameters.ranges().size();) {
       size_t j = i;
-      while (j < parameters.ranges().size() && model_->owner(parameters.ranges()[j].id) == stage) ++j;
+      while (j < parameters.ranges().size() && counts(parameters.ranges()[j])) ++j;
       if (j > i) {
         const auto &first = parameters.ranges()[i], &last = parameters.ranges()[j - 1];
         const size_t count = last.offset + last.count - first.offset;

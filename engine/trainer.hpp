@@ -53,9 +53,7 @@ class Trainer {
   Optimizer& optimizer() { return *optimizer_; }
   const schedules::Plan& plan() const { return pipeline_->plan(); }
   const TimelineRecorder& timeline() const { return recorder_; }
-  comm::Communicator& world() { return world_; }
-  int pipeline_rank() const { return pipeline_rank_; }
-  int data_rank() const { return data_rank_; }
+  const comm::Mesh& mesh() const { return mesh_; }
   Pipeline& pipeline() { return *pipeline_; }
 
  private:
@@ -63,11 +61,9 @@ class Trainer {
   double squared_norm();
   double run_batch(const Batch& batch, double weight, bool accumulate);
 
-  std::shared_ptr<const Graph> graph_;
   TrainerOptions options_;
-  comm::Communicator& world_;
-  std::unique_ptr<comm::Communicator> pipeline_comm_, data_comm_;
-  int pipeline_rank_ = 0, data_rank_ = 0;
+  comm::Mesh mesh_;
+  std::shared_ptr<const Graph> graph_;  // this tensor-parallel rank's
   std::unique_ptr<ModelRank> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Pipeline> pipeline_;

@@ -37,20 +37,35 @@ std::vector<TensorSpec> optimizer_tensors(const ModelConfig& config, const std::
   return tensors;
 }
 
-// Calls visit(stage, range, name) for every parameter that this rank writes or holds.
+// Calls visit(stage, range, info) for every parameter that this rank holds, or of several stages that use one only for the owner.
 template <class Visit>
 void for_each_parameter(engine::ModelRank& model, bool owned_only, Visit&& visit) {
   for (int stage : model.stages())
     for (const engine::ParameterRange& range : model.parameters(stage).ranges())
-      if (!owned_only || model.owner(range.id) == stage) visit(stage, range, model.graph().parameters()[static_cast<size_t>(range.id)].name);
+      if (!owned_only || model.owner(range.id) == stage) visit(stage, range, model.graph().parameters()[static_cast<size_t>(range.id)]);
+}
+
+// The parts that tensor-parallel ranks have of one tensor, put together; all of them call it.
+std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement placement, const std::vector<float>& part) {
+  std::vector<float> whole(static_cast<std::size_t>(placement.whole.count())), theirs(part.size());
+  const auto parts = tensor.all_gather_bytes({reinterpret_cast<const char*>(part.data()), part.size() * sizeof(float)});
+  for (placement.rank = 0; placement.rank < placement.ranks; ++placement.rank) {
+    const std::string& bytes = parts[static_cast<std::size_t>(placement.rank)];
+    PPENGINE_ASSERT(bytes.size() == theirs.size() * sizeof(float));
+    std::memcpy(theirs.data(), bytes.data(), bytes.size());
+    engine::put_part(placement, theirs, whole);
+  }
+  return whole;
 }
 
 void write_part(SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix, const std::function<const float*(int stage)>& flat) {
   std::vector<float> host;
-  for_each_parameter(trainer.model(), true, [&](int stage, const engine::ParameterRange& range, const std::string& name) {
+  const comm::Mesh& mesh = trainer.mesh();
+  for_each_parameter(trainer.model(), true, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
     host.resize(range.count);
     trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, flat(stage), host);
-    writer.write(name + suffix, 0, host.data(), host.size() * sizeof(float));
+    if (info.placement.is_split()) host = gather_whole(mesh.tensor(), info.placement, host);
+    if (mesh.place().tensor == 0) writer.write(info.name + suffix, 0, host.data(), host.size() * sizeof(float));
   });
   writer.sync();
 }
@@ -126,7 +141,7 @@ void check_can_save(const fs::path& target) {
 
 void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
-  comm::Communicator& world = trainer.world();
+  comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
   const SafetensorsLayout weights(weight_tensors(config));
@@ -137,7 +152,7 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const Mod
     if (!states.empty()) SafetensorsWriter::create(aside, moments);
   }
   world.barrier();
-  if (trainer.data_rank() == 0) {
+  if (trainer.mesh().place().data == 0) {
     auto writer = SafetensorsWriter::open(aside, weights);
     write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
     if (!states.empty()) {
@@ -183,12 +198,13 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   const WeightFiles moments = WeightFiles::open(folder / optimizer_file);
   std::vector<float> host;
   for (size_t i = 0; i < states.size(); ++i)
-    for_each_parameter(trainer.model(), false, [&](int stage, const engine::ParameterRange& range, const std::string& name) {
-      const StoredTensor& stored = moments.at(name + "." + states[i]);
-      if (stored.elements != range.count)
-        throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, range.count));
-      host.resize(range.count);
-      read_f32(stored, 0, range.count, host.data());
+    for_each_parameter(trainer.model(), false, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      const StoredTensor& stored = moments.at(info.name + "." + states[i]);
+      const auto elements = static_cast<std::size_t>(info.whole_shape().count());
+      if (stored.elements != elements)
+        throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
+      host.resize(elements);
+      read_f32(stored, 0, elements, host.data());
       trainer.model().parameters(stage).load(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
     });
   return state;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/addition_answers.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
@@ -64,17 +65,14 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   if (!options.ask.empty() && !addition::parse_question(options.ask))
     throw ConfigError(fmt::format("--ask '{}' is not a sum of two numbers from 0 to 99: give one as 23+58", options.ask));
   const ModelSource model = open_model(options.model);
-  const auto graph = build_graph(model.config);
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.parallel;
-  if (parallel.pipeline * parallel.data != world.size())
-    throw ConfigError(fmt::format("--pp {} x --dp {} needs {} ranks, and there are {}", parallel.pipeline, parallel.data, parallel.pipeline * parallel.data, world.size()));
-  const int pipeline_rank = world.rank() / parallel.data, data_rank = world.rank() % parallel.data;
-  const auto pipeline_comm = world.split(data_rank, pipeline_rank);
+  const comm::Mesh mesh(world, parallel.mesh());
+  const auto graph = engine::shard_graph(build_graph(model.config), mesh.place().tensor, parallel.tensor);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, pipeline_rank, device, {parallel.type, false});
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, {parallel.type, false});
   ops::Stream stream(device);
   if (model.folder)
     load_weights(rank, stream, model.config, WeightFiles::open(*model.folder));
@@ -82,7 +80,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     for (int stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
   stream.wait();
 
-  engine::Evaluator evaluator(rank, parallel, {world, *pipeline_comm, data_rank}, !options.logits.empty() || adds);
+  engine::Evaluator evaluator(rank, parallel, mesh, !options.logits.empty() || adds);
   const std::filesystem::path file = options.logits;
   const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(), sequences = count_sequences(*source, options.sequences);
   std::optional<SafetensorsWriter> writer;

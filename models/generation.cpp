@@ -71,6 +71,7 @@ GenerationRun::GenerationRun(GenerationOptions options)
     check_prompt(prompts_[i], name_of(i, count), source_.config);
     longest_ = std::max(longest_, prompts_[i].size());
   }
+  if (options_.parallel.tensor != 1) throw ConfigError("--tp: generation over tensor-parallel ranks is not there yet; use --pp");
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
 }

@@ -15,12 +15,13 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
   for (int stage : model.stages()) {
     engine::ParameterStore& parameters = model.parameters(stage);
     for (const engine::ParameterRange& range : parameters.ranges()) {
-      const std::string& name = model.graph().parameters()[static_cast<size_t>(range.id)].name;
+      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+      const auto elements = static_cast<size_t>(info.whole_shape().count());
       size_t index = 0;
-      while (index < list.size() && list[index].name != name) ++index;
-      PPENGINE_ASSERT(index < list.size() && stored[index]->elements == range.count);
-      host.resize(range.count);
-      read_f32(*stored[index], 0, range.count, host.data());
+      while (index < list.size() && list[index].name != info.name) ++index;
+      PPENGINE_ASSERT(index < list.size() && stored[index]->elements == elements);
+      host.resize(elements);
+      read_f32(*stored[index], 0, elements, host.data());
       parameters.load(stream, range, parameters.values(), host);
     }
     parameters.refresh(stream);

@@ -1,7 +1,10 @@
 // Causal attention as a node, over one packed projection or three values; over a KV cache in inference.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/attention.hpp>
 
@@ -123,6 +126,15 @@ class AttentionNode : public NodeOp {
                                                ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim,
                                                                   q_stride, kv_stride, kv_stride, options_.scale, options.type},
                                                shape, options.training);
+  }
+
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
+    for (const auto& [heads, what] : {std::pair(options_.heads, "heads"), std::pair(options_.kv_heads, "key/value heads")})
+      if (heads % ranks != 0) throw ConfigError(fmt::format("--tp {} does not divide the {} {} of {}", ranks, heads, what, module));
+    AttentionOptions mine = options_;
+    mine.heads /= ranks;
+    mine.kv_heads /= ranks;
+    return make_attention_node(mine, packed_);
   }
 
  private:

@@ -17,5 +17,9 @@ std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t
 std::shared_ptr<const NodeOp> make_attention_node(const AttentionOptions& options, bool packed);
 std::shared_ptr<const NodeOp> make_rotary_node(const RotaryOptions& options);
 std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes);
+// Identity; the gradient is summed over tensor-parallel ranks.
+std::shared_ptr<const NodeOp> make_tensor_copy_node(int64_t width);
+// Sums over tensor-parallel ranks; the gradient is passed on.
+std::shared_ptr<const NodeOp> make_tensor_sum_node(int64_t width);
 
 }  // namespace ppengine::engine

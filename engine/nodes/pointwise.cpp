@@ -10,18 +10,24 @@ namespace {
 class PointwiseNode : public NodeOp {
  public:
   using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, int64_t count)>;
-  PointwiseNode(const char* kind, int64_t width, double cost, Make make) : kind_(kind), width_(width), cost_(cost), make_(std::move(make)) {}
+  // narrowed: the same op for another width; null: it cannot work on a part of the width.
+  using Narrowed = std::function<std::shared_ptr<const NodeOp>(int64_t width)>;
+  PointwiseNode(const char* kind, int64_t width, double cost, Make make, Narrowed narrowed = {})
+      : kind_(kind), width_(width), cost_(cost), make_(std::move(make)), narrowed_(std::move(narrowed)) {}
   const char* kind() const override { return kind_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
     return make_(device, options, options.batch * options.length * width_);
   }
 
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override { return narrowed_ ? narrowed_(width_ / ranks) : nullptr; }
+
  private:
   const char* kind_;
   int64_t width_;
   double cost_;
   Make make_;
+  Narrowed narrowed_;
 };
 
 class CompiledActivation : public CompiledNode {
@@ -166,7 +172,7 @@ class CompiledDropout : public CompiledNode {
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
   return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t count) {
     return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, count, options.type});
-  });
+  }, [=](int64_t part) { return make_activation_node(kind, part); });
 }
 
 std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
@@ -178,19 +184,19 @@ std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
 std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
   return std::make_shared<PointwiseNode>("gated_silu", width, 12.0, [=](ops::Device& device, const CompileOptions& options, int64_t) {
     return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{options.batch * options.length, width, width, options.type});
-  });
+  }, make_gated_silu_node);
 }
 
 std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
   return std::make_shared<PointwiseNode>("add", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
     return std::make_unique<CompiledAdd>(options.type, count);
-  });
+  }, make_add_node);
 }
 
 std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
   return std::make_shared<PointwiseNode>("multiply", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
     return std::make_unique<CompiledMultiply>(options.type, count);
-  });
+  }, make_multiply_node);
 }
 
 std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site) {

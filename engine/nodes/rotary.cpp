@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/rotary.hpp>
 
@@ -67,6 +68,11 @@ class RotaryNode : public NodeOp {
     return std::make_unique<CompiledRotary>(
         device, ops::RotarySpec{options.batch, options.length, options_.heads, options_.head_dim, width, width, options.type},
         options_.frequencies(positions), positions);
+  }
+
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
+    if (options_.heads % ranks != 0) throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, options_.heads, module));
+    return make_rotary_node({options_.heads / ranks, options_.head_dim, options_.frequencies});
   }
 
  private:

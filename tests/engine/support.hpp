@@ -61,6 +61,11 @@ inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
   const Value logits =
       graph->linear(x, "lm_head", {.out = model.vocabulary, .bias = false, .init_scale = 0.3f, .weight = model.tied ? "transformer.wte.weight" : ""});
   graph->output(logits);
+  TensorPlan plan{{"attn.c_attn", TensorSplit::outputs, {model.width, model.width, model.width}},
+                  {"attn.c_proj", TensorSplit::inputs},
+                  {"mlp.c_proj", TensorSplit::inputs}};
+  for (const char* name : model.rms ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.c_fc"}) plan.push_back({name, TensorSplit::outputs});
+  graph->tensor_plan(std::move(plan));
   graph->loss(graph->cross_entropy(logits, graph->tokens("targets")));
   return graph;
 }
@@ -90,11 +95,18 @@ inline void collect(ModelRank& model, ops::Stream& stream, Outcome& into) {
     const ParameterStore& store = model.parameters(stage);
     for (const ParameterRange& range : store.ranges()) {
       if (model.owner(range.id) != stage) continue;
-      const std::string& name = model.graph().parameters()[static_cast<size_t>(range.id)].name;
-      into.gradients[name].resize(range.count);
-      into.weights[name].resize(range.count);
-      store.save(stream, range, store.gradients(), into.gradients[name]);
-      store.save(stream, range, store.values(), into.weights[name]);
+      const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+      std::vector<float> part(range.count);
+      const auto put = [&](const float* flat, std::vector<float>& whole) {  // of a divided parameter each tensor-parallel rank adds its part
+        store.save(stream, range, flat, part);
+        whole.resize(static_cast<size_t>(info.whole_shape().count()));
+        if (info.placement.is_split())
+          put_part(info.placement, part, whole);
+        else
+          whole = part;
+      };
+      put(store.gradients(), into.gradients[info.name]);
+      put(store.values(), into.weights[info.name]);
     }
   }
 }
@@ -103,7 +115,7 @@ inline void collect(ModelRank& model, ops::Stream& stream, Outcome& into) {
 inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options, const std::vector<Batch>& batches, double lr = 1e-2) {
   Outcome outcome;
   if (!options.parallel.device) options.parallel.device = shared_device();
-  const int ranks = options.parallel.pipeline * options.parallel.data;
+  const int ranks = options.parallel.pipeline * options.parallel.data * options.parallel.tensor;
   comm::LocalOptions local;
   local.devices.assign(static_cast<size_t>(ranks), options.parallel.device);
   comm::run_threads(ranks, local, [&](comm::Communicator& world) {
@@ -115,7 +127,7 @@ inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options,
         outcome.norms.push_back(result.grad_norm);
       }
     }
-    if (trainer.data_rank() == 0) collect(trainer.model(), trainer.pipeline().stream(), outcome);
+    if (trainer.mesh().place().data == 0) collect(trainer.model(), trainer.pipeline().stream(), outcome);
   });
   return outcome;
 }

@@ -59,7 +59,8 @@ Ids without_cache(const ModelSource& source, Ids ids, int tokens) {
   Ids chosen;
   on_ranks(1, [&](comm::Communicator& world) {
     const auto model = load_for_inference(source, parallel(1), world, 3);
-    engine::Evaluator evaluator(*model, parallel(1), {world, world, 0}, true);
+    const comm::Mesh mesh(world, {});
+    engine::Evaluator evaluator(*model, parallel(1), mesh, true);
     const auto vocabulary = static_cast<std::size_t>(source.config.vocabulary());
     evaluator.on_output = [&](std::int64_t, std::int64_t, std::span<const float> logits) {
       const auto last = logits.last(vocabulary);

@@ -1,0 +1,39 @@
+// How tensor-parallel ranks divide a model's linears: rules by module, and with each parameter which part of it a rank
+// has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ppengine/ops/tensor.hpp>
+
+namespace ppengine::engine {
+
+// A linear is divided by its outputs (each rank makes some of them), or by its inputs (each rank makes a summand of all
+// outputs).
+enum class TensorSplit { outputs, inputs };
+
+struct TensorRule {
+  std::string module;  // how the names of the linears end: "attn.c_attn"
+  TensorSplit split = TensorSplit::outputs;
+  std::vector<int64_t> sections =
+      {};  // of a packed projection's outputs (queries, keys, values): each is divided on its own
+};
+using TensorPlan = std::vector<TensorRule>;
+
+// The part of a parameter that a tensor-parallel rank has.
+struct Placement {
+  int dimension = -1;  // of the whole tensor; -1: it is not divided
+  int rank = 0, ranks = 1;
+  std::vector<int64_t> sections;  // of that dimension, in order; each is divided evenly
+  ops::Shape whole;
+  bool is_split() const { return dimension >= 0; }
+};
+
+// Between the whole tensor and one rank's part of it, both dense. put_part leaves the other ranks' elements alone.
+void take_part(const Placement& placement, std::span<const float> whole, std::span<float> part);
+void put_part(const Placement& placement, std::span<const float> part, std::span<float> whole);
+
+}  // namespace ppengine::engine

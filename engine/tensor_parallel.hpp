@@ -1,0 +1,16 @@
+// Tensor parallelism: a model's graph rewritten into what one of several ranks does of it, after the graph's tensor
+// plan.
+#pragma once
+
+#include <memory>
+
+#include <ppengine/engine/graph.hpp>
+
+namespace ppengine::engine {
+
+// Linears that the plan names have their part of the weights; what lies between them works on a part of the width or of
+// the heads; all else is the same on every rank. Parameters keep their ids and names. Throws ConfigError where
+// something cannot be divided.
+std::shared_ptr<const Graph> shard_graph(const std::shared_ptr<const Graph>& graph, int tensor_rank, int tensor_size);
+
+}  // namespace ppengine::engine
