@@ -28,11 +28,11 @@ void ParallelFlags::add(CLI::App& command) {
 }
 
 engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
-  if (tp != 1) throw ConfigError("--tp: tensor parallelism is not there yet; use --pp and --dp");
   if (shard) throw ConfigError("--shard: sharding is not there yet; use --dp without it");
   engine::ParallelOptions result;
   result.pipeline = pp;
   result.data = dp;
+  result.tensor = tp;
   result.stages = stages;
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;

@@ -44,6 +44,14 @@ void build_llama(engine::Graph& graph, const LlamaConfig& config, const BuildOpt
     }
     x = graph.norm(x, "norm", norm);
   }
+  using engine::TensorSplit;
+  graph.tensor_plan({{"self_attn.q_proj", TensorSplit::outputs},
+                     {"self_attn.k_proj", TensorSplit::outputs},
+                     {"self_attn.v_proj", TensorSplit::outputs},
+                     {"self_attn.o_proj", TensorSplit::inputs},
+                     {"mlp.gate_proj", TensorSplit::outputs},
+                     {"mlp.up_proj", TensorSplit::outputs},
+                     {"mlp.down_proj", TensorSplit::inputs}});
   finish_causal_model(graph, x, config.vocabulary, config.tied_head ? "model.embed_tokens.weight" : "", config.initializer_range);
 }
 

@@ -77,6 +77,7 @@ BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--pp", "2", "--microbatches", "16"}), "16");
   check_refused(train({"--stages", "100", "--pp", "2", "--schedule", "interleaved1f1b"}), "stages");
   check_refused(train({"--split", "transformer.h.9", "--pp", "2"}), "transformer.h.9");
+  check_refused(train({"--tp", "3"}), "--tp 3 does not divide");
   check_refused(train({"--trace", "/nowhere/at/all/trace.json"}), "/nowhere/at/all");
   check_refused(train({"--save", "/proc/nowhere"}), "/proc/nowhere");
   const Folder own;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/models/evaluation.hpp>
 #include <ppengine/models/safetensors.hpp>
@@ -44,11 +45,12 @@ double difference(const StoredTensor& found, const StoredTensor& expected) {
 
 struct Layout {
   const char* schedule;
-  int pipeline = 1, data = 1, stages = 0, microbatches = 1;
+  int pipeline = 1, data = 1, stages = 0, microbatches = 1, tensor = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
-  return out << l.schedule << ", " << l.pipeline << " x " << l.data << " ranks, " << l.stages << " stages, " << l.microbatches << " microbatches";
+  return out << l.schedule << ", " << l.pipeline << " x " << l.data << " x " << l.tensor << " ranks, "
+             << l.stages << " stages, " << l.microbatches << " microbatches";
 }
 
 const Layout layouts[] = {{"1f1b"},
@@ -67,6 +69,7 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
   options.pipeline = layout.pipeline;
   options.data = layout.data;
+  options.tensor = layout.tensor;
   options.stages = layout.stages;
   options.microbatches = layout.microbatches;
   options.schedule = layout.schedule;
@@ -77,8 +80,9 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
 
 void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
   comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(options.pipeline * options.data), options.device);
-  comm::run_threads(options.pipeline * options.data, local, rank);
+  const int ranks = options.pipeline * options.data * options.tensor;
+  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
+  comm::run_threads(ranks, local, rank);
 }
 
 // Hears the figures of every step.
@@ -90,7 +94,7 @@ struct Steps final : TrainingListener {
   }
 };
 
-void check_ten_steps(const std::string& name, const Layout& layout, const std::string& save) {
+TrainingOptions training_options(const std::string& name, const Layout& layout) {
   TrainingOptions options;
   options.model = folder_of(name).string();
   options.data.data = tokens();
@@ -101,10 +105,28 @@ void check_ten_steps(const std::string& name, const Layout& layout, const std::s
   options.trainer.grad_clip = 1.0;
   options.lr.peak = 3e-3;
   options.steps = 10;
-  options.save = save;
-  Steps steps;
-  on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+  return options;
+}
 
+void check_logits(const std::string& name, const Layout& layout, const std::string& file) {
+  EvaluationOptions options;
+  options.model = folder_of(name).string();
+  options.data.data = tokens();
+  options.data.batch_size = 5;  // 12 sequences: the last batch is a smaller one
+  options.parallel = parallel_options(layout);
+  options.logits = file;
+  EvaluationResult result;
+  on_ranks(options.parallel, [&](comm::Communicator& world) {
+    const auto mine = run_evaluation(options, world);
+    if (world.rank() == 0) result = mine;
+  });
+  BOOST_TEST(result.loss() == expected_figures(name)["loss"].get<double>(), boost::test_tools::tolerance(2e-6));
+  const auto found = WeightFiles::open(options.logits), expected = WeightFiles::open(folder_of(name) / "expected.safetensors");
+  BOOST_TEST(difference(found.at("logits"), expected.at("logits")) < 5e-6);
+}
+
+// Figures of ten steps and the weights after them.
+void check_trained(const std::string& name, const Steps& steps, const std::string& save) {
   const auto figures = expected_figures(name);
   BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
   for (std::size_t i = 0; i < 10; ++i) {
@@ -119,6 +141,15 @@ void check_ten_steps(const std::string& name, const Layout& layout, const std::s
   }
 }
 
+void check_ten_steps(const std::string& name, const Layout& layout, const std::string& save) {
+  TrainingOptions options = training_options(name, layout);
+  options.save = save;
+  Steps steps;
+  on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+
+  check_trained(name, steps, save);
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(against_pytorch)
@@ -126,24 +157,8 @@ BOOST_AUTO_TEST_SUITE(against_pytorch)
 BOOST_AUTO_TEST_CASE(logits_whole_and_split) {
   const TemporaryFolder temporary;
   for (const std::string name : folders)
-    for (const Layout layout : {Layout{"1f1b"}, Layout{"gpipe", 3, 1, 3, 3}, Layout{"zbvzerobubble", 2, 1, 4, 4}}) {
-      BOOST_TEST_CONTEXT(name << ", " << layout) {
-        EvaluationOptions options;
-        options.model = folder_of(name).string();
-        options.data.data = tokens();
-        options.data.batch_size = 5;  // 12 sequences: the last batch is a smaller one
-        options.parallel = parallel_options(layout);
-        options.logits = (temporary.path / "logits.safetensors").string();
-        EvaluationResult result;
-        on_ranks(options.parallel, [&](comm::Communicator& world) {
-          const auto mine = run_evaluation(options, world);
-          if (world.rank() == 0) result = mine;
-        });
-        BOOST_TEST(result.loss() == expected_figures(name)["loss"].get<double>(), boost::test_tools::tolerance(2e-6));
-        const auto found = WeightFiles::open(options.logits), expected = WeightFiles::open(folder_of(name) / "expected.safetensors");
-        BOOST_TEST(difference(found.at("logits"), expected.at("logits")) < 5e-6);
-      }
-    }
+    for (const Layout layout : {Layout{"1f1b"}, Layout{"gpipe", 3, 1, 3, 3}, Layout{"zbvzerobubble", 2, 1, 4, 4}})
+      BOOST_TEST_CONTEXT(name << ", " << layout) check_logits(name, layout, (temporary.path / "logits.safetensors").string());
 }
 
 BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
@@ -151,6 +166,66 @@ BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
   for (const std::string name : folders)
     for (const Layout& layout : layouts)
       BOOST_TEST_CONTEXT(name << ", " << layout) check_ten_steps(name, layout, (temporary.path / "model").string());
+}
+
+// Tensor-parallel ranks: 2, beside others.
+const char* const divisible[] = {"gpt2_tied", "gpt2_even", "llama_even"};
+const Layout tensor_layouts[] = {{"1f1b", 1, 1, 0, 1, 2}, {"1f1b", 1, 1, 0, 2, 2}, {"1f1b", 2, 1, 0, 4, 2}, {"1f1b", 1, 2, 0, 2, 2},
+                                 {"zbvzerobubble", 2, 1, 4, 4, 2}, {"dualpipev", 2, 1, 4, 4, 2}, {"interleavedzerobubble", 2, 2, 4, 2, 2}};
+
+BOOST_AUTO_TEST_CASE(logits_of_tensor_parallel_ranks) {
+  const TemporaryFolder temporary;
+  for (const std::string name : divisible)
+    for (const Layout layout : {Layout{"1f1b", 1, 1, 0, 1, 2}, Layout{"1f1b", 2, 1, 0, 2, 2}, Layout{"1f1b", 1, 2, 0, 2, 2}})
+      BOOST_TEST_CONTEXT(name << ", " << layout) check_logits(name, layout, (temporary.path / "logits.safetensors").string());
+}
+
+BOOST_AUTO_TEST_CASE(ten_steps_of_tensor_parallel_ranks) {
+  const TemporaryFolder temporary;
+  for (const std::string name : divisible) {
+    BOOST_TEST_CONTEXT(name << ", one rank") check_ten_steps(name, {"1f1b"}, (temporary.path / "model").string());
+    for (const Layout& layout : tensor_layouts)
+      BOOST_TEST_CONTEXT(name << ", " << layout) check_ten_steps(name, layout, (temporary.path / "model").string());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_tensor_parallel_ranks_is_resumed_with_other_layouts) {
+  const TemporaryFolder temporary;
+  const std::string save = (temporary.path / "model").string();
+  const Layout tensor{"1f1b", 1, 1, 0, 2, 2}, pipeline{"1f1b", 2, 1, 0, 2}, both{"1f1b", 2, 1, 0, 4, 2};
+  for (const std::string name : divisible)
+    for (const auto& [before, after] : {std::pair(tensor, pipeline), std::pair(pipeline, tensor), std::pair(tensor, both)})
+      BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {
+        Steps steps;
+        for (const Layout& layout : {before, after}) {
+          TrainingOptions options = training_options(name, layout);
+          options.save = save;
+          if (steps.losses.empty())
+            options.steps = 4;
+          else
+            options.resume = save;
+          on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+        }
+        check_trained(name, steps, save);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(models_that_tensor_parallel_ranks_cannot_divide_are_refused_with_the_reason) {
+  const auto reason = [](const std::string& name, int ranks) {
+    const TrainingOptions options = training_options(name, {"1f1b", 1, 1, 0, 1, ranks});
+    Steps steps;
+    try {
+      on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("not refused");
+  };
+  BOOST_TEST(reason("gpt2_untied", 2) == "--tp 2 does not divide the 3 heads of transformer.h.0.attn");
+  BOOST_TEST(reason("llama_tied", 5) == "--tp 5 does not divide the output width of model.layers.0.mlp.gate_proj, which is 27");
+  BOOST_TEST(reason("llama_grouped", 2) == "--tp 2 does not divide the output width of model.layers.0.mlp.gate_proj, which is 27");
+  BOOST_TEST(reason("llama_tied", 2) == "--tp 2 does not divide the 5 heads of model.layers.0.self_attn");
+  BOOST_TEST(reason("llama_even", 4) == "--tp 4 does not divide the 2 heads of model.layers.0.self_attn");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

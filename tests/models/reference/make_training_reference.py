@@ -23,6 +23,12 @@ MODELS = {
                                                          num_key_value_heads=2, head_dim=6, max_position_embeddings=32, attention_bias=True, rope_parameters=LLAMA3)),
     "llama_tied": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, hidden_size=20, intermediate_size=27, num_hidden_layers=3, num_attention_heads=5,
                                                       num_key_value_heads=5, max_position_embeddings=32, tie_word_embeddings=True)),
+    # Heads and inner widths that two tensor-parallel ranks can divide; biases wherever the families have them.
+    "gpt2_even": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=17, n_embd=20, n_layer=3, n_head=2, n_inner=26, tie_word_embeddings=False,
+                                                   **NO_DROPOUT)),
+    "llama_even": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, hidden_size=20, intermediate_size=26, num_hidden_layers=3, num_attention_heads=4,
+                                                      num_key_value_heads=2, head_dim=6, max_position_embeddings=32, attention_bias=True, mlp_bias=True,
+                                                      tie_word_embeddings=False)),
 }
 
 
