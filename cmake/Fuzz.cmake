@@ -65,7 +65,7 @@ function(ppengine_fuzz name)
   else()
     set(_program fuzz_${name})
     add_executable(fuzz_${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/driver.cpp)
-    target_link_libraries(fuzz_${name} PRIVATE ppengine_options fmt::fmt-header-only nlohmann_json::nlohmann_json ${ARG_LIBRARIES})
+    target_link_libraries(fuzz_${name} PRIVATE ppengine_options fmt::fmt nlohmann_json::nlohmann_json ${ARG_LIBRARIES})
   endif()
   # The first folder is where libFuzzer writes, the others are only read.
   add_test(NAME fuzz_${name} COMMAND ${_program} -max_total_time=${ARG_SECONDS} -rss_limit_mb=2048 -timeout=10 -verbosity=0
