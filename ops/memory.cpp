@@ -2,6 +2,7 @@
 #include <ppengine/ops/memory.hpp>
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <utility>
 
@@ -23,6 +24,20 @@ void MemoryCounter::remove(size_t bytes) {
   if (parent_) parent_->remove(bytes);
 }
 
+namespace {
+
+constexpr size_t huge_page = size_t{2} << 20;
+
+// Weights are read with long strides, where small pages cost a page walk every few lines. Whole huge pages only, before the first touch;
+// where the system has none, this does nothing.
+void want_huge_pages(void* data, size_t bytes) {
+  const auto begin = align_up(reinterpret_cast<uintptr_t>(data), huge_page);
+  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / huge_page * huge_page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
 Buffer::Buffer(std::shared_ptr<Device> device, size_t bytes, MemoryCounter* counter)
     : device_(std::move(device)), bytes_(bytes), counter_(counter) {
   if (bytes == 0) return;
@@ -32,6 +47,7 @@ Buffer::Buffer(std::shared_ptr<Device> device, size_t bytes, MemoryCounter* coun
     throw Error(fmt::format("{}: cannot allocate {:.1f} MiB, {:.1f} MiB are in use; use more ranks, more stages, smaller or fewer "
                             "microbatches, or --recompute",
                             device_->info().name, double(bytes) / (1 << 20), double(device_->memory().bytes()) / (1 << 20)));
+  if (device_->info().is_cpu) want_huge_pages(data_, bytes);
   device_->memory().add(bytes);
   if (counter_) counter_->add(bytes);
 }
