@@ -7,6 +7,8 @@ namespace ppengine::ops {
 
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);
+Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec);
+std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec);
 Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec);
 

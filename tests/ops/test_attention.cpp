@@ -145,6 +145,13 @@ BOOST_AUTO_TEST_CASE(every_size_matches_the_reference) {
   }
 }
 
+// More probabilities than one slice of the backward holds: of queries, then of heads.
+BOOST_AUTO_TEST_CASE(gradients_made_slice_by_slice_are_whole) {
+  const auto device = devices().front();
+  check_on(device, make_spec(1, 2100, 1, 1, 8), 1e-5);
+  check_on(device, make_spec(1, 520, 34, 17, 8), 1e-5);
+}
+
 BOOST_AUTO_TEST_CASE(equals_pytorch) {
   for (const auto& one : reference("attention"))
     for (const auto& device : devices()) {
