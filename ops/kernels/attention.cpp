@@ -146,7 +146,7 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
   float largest = minus_infinity, total = 0;
   float result[decode_columns] = {};
   for (long first = 0; first < keys; first += decode_keys) {
-    const long count = sycl::min(static_cast<long>(decode_keys), keys - first);
+    const long count = lesser(decode_keys, keys - first);
     for (long i = group.get_group_linear_id(); i < count; i += group.get_group_linear_range()) {
       const long key = first + i;
       const T* const from = key < before ? k_cache + key * s.k_token : k + (key - before) * k_stride;
@@ -170,7 +170,7 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
       const long d = me + c * decode_size;
       if (d >= s.head_dim) continue;
       float sum = result[c] * factor;
-      const long cached = sycl::min(count, before > first ? before - first : 0L);
+      const long cached = lesser(count, before > first ? before - first : 0L);
       for (long i = 0; i < cached; ++i) sum += scores[i] * load(v_cache, (first + i) * s.v_token + d);
       for (long i = cached; i < count; ++i) sum += scores[i] * load(v, (first + i - before) * v_stride + d);
       result[c] = sum;

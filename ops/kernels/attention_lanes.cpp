@@ -18,10 +18,6 @@ constexpr int keys_at_once = 4, columns_at_once = 4;  // of the gradients of key
 syclexp::work_group_static<float[attention_widest_lanes * block]> first_columns, second_columns, result_columns;
 syclexp::work_group_static<float[key_tile * block]> score_columns;
 
-// Not sycl::min and max: CPUs' compiler takes their results for values of a lane, and loops that end there for loops that end lane by lane.
-inline long lesser(long a, long b) { return a < b ? a : b; }
-inline long greater(long a, long b) { return a < b ? b : a; }
-
 inline long lane() { return item_1d().get_local_id(0); }
 
 // Queries first + lane + 16·j of a tensor [tokens, stride] as columns; zeros behind the last.

@@ -97,7 +97,7 @@ inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float*
     tiles.row_sum[tiles.y * tile_threads + tiles.x] = 0;
   }
   float result[tile_rows][Columns] = {};
-  const long last = before + sycl::min(first_query + tile_side, s.length);
+  const long last = before + lesser(first_query + tile_side, s.length);
   for (long first_key = 0; first_key < last; first_key += tile_side) {
     float sums[tile_rows][tile_rows];
     rows_by_rows(sums, tiles, q, first_query, s.length, s.q_token, k, first_key, keys, s.k_token, s.head_dim);

@@ -89,7 +89,7 @@ KERNEL_1D transpose_cached_f32(const float* src, float* dst, long rows, long col
     if (row >= rows) return;
     const float* from = src + row * columns + column;
     float* to = dst + column * rows + row;
-    const long end = sycl::min(columns - column, 16l);
+    const long end = lesser(columns - column, 16l);
     for (long i = 0; i < end; ++i) to[i * rows] = from[i];
   });
 }

@@ -113,7 +113,7 @@ FOR_EACH_TYPE(STAMP)
 // the next row with the same id, or `rows` at the end; with the sign bit set on all but the first. Ids outside of the table: not first.
 KERNEL_1D embedding_chain(const int* ids, int* next, long rows, long first_token, long vocabulary) {
   const long row = item_1d().get_global_linear_id();
-  const long mine = sycl::min(row, rows - 1);
+  const long mine = lesser(row, rows - 1);
   const int id = ids[mine];
   int after = static_cast<int>(rows);
   bool first = id >= first_token && id < first_token + vocabulary;

@@ -99,7 +99,7 @@ template <class Term>
 inline void partial_sum(const float* src, float* workspace, long count, long chunk, Term term) {
   const auto item = item_1d();
   const long lane = item.get_local_id(0), size = item.get_local_range(0);
-  const long begin = static_cast<long>(item.get_group(0)) * chunk, end = sycl::min(begin + chunk, count);
+  const long begin = static_cast<long>(item.get_group(0)) * chunk, end = lesser(begin + chunk, count);
   Exact a, b, c, d;  // four at a time hide the latency of additions
   long i = begin;
   for (; i + 4 * size <= end; i += 4 * size) {

@@ -33,7 +33,7 @@ inline void for_dropout(long count, long chunk, unsigned threshold, float factor
   const unsigned long first_unit = first / 64, last_unit = (first + static_cast<unsigned long>(count) - 1) / 64;
   const long units = static_cast<long>(last_unit - first_unit) + 1;
   const long begin = static_cast<long>(item.get_group(0)) * chunk;
-  const long end = sycl::min(begin + chunk, units);
+  const long end = lesser(begin + chunk, units);
   for (long unit = begin + static_cast<long>(item.get_local_id(0)); unit < end; unit += item.get_local_range(0)) {
     const unsigned long absolute = first_unit + static_cast<unsigned long>(unit);
     const RandomWords words = philox(key, absolute * 16 + static_cast<unsigned long>(lane));

@@ -30,7 +30,7 @@ template <class Team, class Body>
 inline void for_team_rows(long rows, long chunk, Body body) {
   const Team team;
   const long begin = static_cast<long>(item_1d().get_group(0)) * chunk;
-  const long end = sycl::min(begin + chunk, rows);
+  const long end = lesser(begin + chunk, rows);
   for (long row = begin + team.index(); row < end; row += team.teams()) body(team, row);
 }
 

@@ -40,13 +40,13 @@ inline void for_range(long begin, long end, Body body) {
 template <class Body>
 inline void for_chunk(long count, long chunk, Body body) {
   const long begin = static_cast<long>(item_1d().get_group(0)) * chunk;
-  for_range(begin, sycl::min(begin + chunk, count), body);
+  for_range(begin, lesser(begin + chunk, count), body);
 }
 
 // Each work-group has `chunk` consecutive ones of `rows` rows: body(row), the same row for the whole group.
 template <class Body>
 inline void for_rows(long rows, long chunk, Body body) {
   const long begin = static_cast<long>(item_1d().get_group(0)) * chunk;
-  const long end = sycl::min(begin + chunk, rows);
+  const long end = lesser(begin + chunk, rows);
   for (long row = begin; row < end; ++row) body(row);
 }
