@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/baseline.hpp>
 #include <ppengine/engine/measure.hpp>
 #include <ppengine/ops/memory.hpp>
 
@@ -16,10 +17,16 @@ namespace ppengine::cli {
 namespace {
 
 struct Row {
-  std::string what;
+  std::string what, by;  // by: ppengine, or what lies under it
   std::size_t bytes;
   engine::Spread seconds;
   double rate;  // bytes moved per second at the median
+};
+
+// The same work by our layer and by what lies under it.
+struct Way {
+  std::string by;
+  std::function<void()> once;
 };
 
 struct CommBench {
@@ -28,27 +35,37 @@ struct CommBench {
   std::vector<std::size_t> sizes{1024, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
   bool json = false;
   std::string kind;  // of the communicator that was used
+  std::vector<std::unique_ptr<comm::Baseline>> under;
 
   // What is measured at one size, on every rank; rows of rank 0 are printed.
   using Measure = std::vector<Row> (*)(const CommBench&, comm::Communicator&, void* memory, std::size_t bytes);
   void add(CLI::App& command);
   void run(Measure measure);
-  engine::Spread time(comm::Communicator& world, std::size_t bytes, const std::function<void()>& once) const;
+  std::vector<Row> time(comm::Communicator& world, const std::string& what, std::size_t bytes, const std::vector<Way>& ways, double one_in,
+                        double moved) const;
   void print(const std::vector<Row>& rows) const;
 };
 
-// Every rank repeats equally often, so the number follows from the size alone.
-engine::Spread CommBench::time(comm::Communicator& world, std::size_t bytes, const std::function<void()>& once) const {
+// By turns, sample by sample, so that a busy machine is as busy for all. Every rank repeats equally often, so the number follows from the
+// size alone. A repetition is `one_in` of what is reported, and moves so many bytes.
+std::vector<Row> CommBench::time(comm::Communicator& world, const std::string& what, std::size_t bytes, const std::vector<Way>& ways,
+                                 double one_in, double moved) const {
   const int times = bytes <= (64 << 10) ? 100 : bytes <= (1 << 20) ? 20 : 4;
-  std::vector<double> seconds;
-  for (int sample = -1; sample < samples; ++sample) {  // the first one warms up
-    world.barrier();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < times; ++i) once();
-    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / times;
-    if (sample >= 0) seconds.push_back(taken);
+  std::vector<std::vector<double>> seconds(ways.size());
+  for (int sample = -1; sample < samples; ++sample)  // the first one warms up
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      world.barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < times; ++i) ways[w].once();
+      const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / times / one_in;
+      if (sample >= 0) seconds[w].push_back(taken);
+    }
+  std::vector<Row> rows;
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    const auto spread = engine::spread_of(seconds[w]);
+    rows.push_back({what, ways[w].by, bytes, spread, moved / spread.median});
   }
-  return engine::spread_of(seconds);
+  return rows;
 }
 
 // Ranks 0 and 1: there and back, of which half is one way; then both directions at once.
@@ -56,26 +73,42 @@ std::vector<Row> measure_p2p(const CommBench& bench, comm::Communicator& world, 
   auto* const out = static_cast<std::byte*>(memory);
   auto* const in = out + bytes;
   const int me = world.rank(), peer = 1 - me;
-  auto one_way = bench.time(world, bytes, [&] {
-    if (me > 1) return;
-    if (me == 0) world.send(out, bytes, peer, 1).wait();
-    world.recv(in, bytes, peer, 1).wait();
-    if (me == 1) world.send(out, bytes, peer, 1).wait();
-  });
-  for (double* each : {&one_way.low, &one_way.median, &one_way.high}) *each /= 2;
-  const auto both = bench.time(world, bytes, [&] {
-    if (me > 1) return;
-    const comm::Message messages[] = {comm::Message::send(out, bytes, peer, 2), comm::Message::recv(in, bytes, peer, 2)};
-    world.exchange(messages).wait();
-  });
-  return {{"one way", bytes, one_way, double(bytes) / one_way.median}, {"both ways", bytes, both, 2 * double(bytes) / both.median}};
+  std::vector<Way> there{{"ppengine",
+                          [&] {
+                            if (me > 1) return;
+                            if (me == 0) world.send(out, bytes, peer, 1).wait();
+                            world.recv(in, bytes, peer, 1).wait();
+                            if (me == 1) world.send(out, bytes, peer, 1).wait();
+                          }}};
+  std::vector<Way> both{{"ppengine", [&] {
+                           if (me > 1) return;
+                           const comm::Message messages[] = {comm::Message::send(out, bytes, peer, 2), comm::Message::recv(in, bytes, peer, 2)};
+                           world.exchange(messages).wait();
+                         }}};
+  for (const auto& one : bench.under) {
+    comm::Baseline* const raw = one.get();
+    there.push_back({raw->name(), [=] {
+                       if (me > 1) return;
+                       if (me == 0) raw->send(out, bytes, peer);
+                       raw->recv(in, bytes, peer);
+                       if (me == 1) raw->send(out, bytes, peer);
+                     }});
+    both.push_back({raw->name(), [=] {
+                      if (me < 2) raw->exchange(out, in, bytes, peer);
+                    }});
+  }
+  auto rows = bench.time(world, "one way", bytes, there, 2, double(bytes));
+  for (Row& row : bench.time(world, "both ways", bytes, both, 1, 2 * double(bytes))) rows.push_back(std::move(row));
+  return rows;
 }
 
 // The rate is what each rank must send at least, 2 (n - 1) / n of the size, as NCCL's tests count it.
 std::vector<Row> measure_allreduce(const CommBench& bench, comm::Communicator& world, void* memory, std::size_t bytes) {
-  const auto taken = bench.time(world, bytes, [&] { world.allreduce(memory, bytes / sizeof(float), comm::Type::f32).wait(); });
+  std::vector<Way> ways{{"ppengine", [&] { world.allreduce(memory, bytes / sizeof(float), comm::Type::f32).wait(); }}};
+  for (const auto& one : bench.under)
+    ways.push_back({one->name(), [raw = one.get(), memory, bytes] { raw->allreduce(static_cast<float*>(memory), bytes / sizeof(float)); }});
   const double ranks = world.size();
-  return {{"allreduce", bytes, taken, 2 * (ranks - 1) / ranks * double(bytes) / taken.median}};
+  return bench.time(world, "allreduce", bytes, ways, 1, 2 * (ranks - 1) / ranks * double(bytes));
 }
 
 void CommBench::add(CLI::App& command) {
@@ -96,11 +129,13 @@ void CommBench::run(Measure measure) {
       stream.zero(memory.data(), memory.bytes());  // real pages, and numbers that stay zero when they are summed
       stream.wait();
     }
+    if (auto* told = dynamic_cast<comm::HasBaselines*>(&world)) under = told->baselines();
     for (const std::size_t bytes : sizes) {
       auto measured = measure(*this, world, memory.data(), bytes);
       if (world.rank() == 0) rows.insert(rows.end(), measured.begin(), measured.end());
     }
     if (world.rank() == 0) kind = world.kind();
+    if (!under.empty()) under.clear();
   });
   if (prints) print(rows);
 }
@@ -110,6 +145,7 @@ void CommBench::print(const std::vector<Row>& rows) const {
     nlohmann::json list = nlohmann::json::array();
     for (const Row& row : rows)
       list.push_back({{"what", row.what},
+                      {"by", row.by},
                       {"bytes", row.bytes},
                       {"microseconds", 1e6 * row.seconds.median},
                       {"microseconds_range", {1e6 * row.seconds.low, 1e6 * row.seconds.high}},
@@ -119,7 +155,7 @@ void CommBench::print(const std::vector<Row>& rows) const {
   }
   fmt::print("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
   for (const Row& row : rows)
-    fmt::print("  {:<10} {:>10} bytes {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, 1e6 * row.seconds.median,
+    fmt::print("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by, 1e6 * row.seconds.median,
                1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
 }
 

@@ -12,6 +12,8 @@
 #include <ppengine/comm/processes.hpp>
 #include <ppengine/comm/threads.hpp>
 
+#include "agreement.hpp"
+
 namespace ppengine::cli {
 namespace {
 
@@ -26,18 +28,25 @@ std::vector<std::string> own_command() {
 
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0
 // is gone.
-[[noreturn]] void end_rank(const comm::RankEnvironment& me, comm::Communicator* world, const std::exception& error) {
+[[noreturn]] void end_rank(const comm::RankEnvironment& me, comm::Communicator* world, const std::exception& error,
+                           const std::function<std::string()>& when_lost) {
   const auto* known = dynamic_cast<const Error*>(&error);
+  const auto* peer = dynamic_cast<const CommError*>(&error);
   std::optional<comm::Failure> failure = world ? world->failure() : std::nullopt;
   if (world && !failure) world->abort(error.what());
-  const int speaker = failure && failure->lost && failure->rank == 0 ? 1 : 0;
-  if (me.rank == speaker) fmt::print(stderr, "ppengine: {}\n", error.what());
+  const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
+  if (me.rank == (first_gone ? 1 : 0)) {
+    std::string text = error.what();
+    const std::string more = (peer || failure) && when_lost ? when_lost() : std::string();
+    fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
+  }
   comm::leave(static_cast<int>(known ? known->exit_code() : ExitCode::failed));
 }
 
 }  // namespace
 
 void RankFlags::add(CLI::App& command, const char* group) {
+  command_ = &command;
   command
       .add_option("--launch", launch,
                   "threads: all ranks in this process; processes: one each, started here unless mpiexec, torchrun or "
@@ -47,6 +56,28 @@ void RankFlags::add(CLI::App& command, const char* group) {
       ->group(group);
   command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
   command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(CLI::Range(0.1, 1e6))->group(group);
+  command.add_option("--hosts", hosts, "Start ranks on these machines, the first being this one: 'a:4,b:4', or 'a,b' for even shares")
+      ->type_name("HOST[:RANKS],...")
+      ->group(group);
+  command.add_option("--remote-shell", remote_shell, "How other hosts are reached: a program that takes a host and a command (default ssh)")
+      ->type_name("COMMAND")
+      ->group(group);
+  command.add_option("--restarts", restarts, "With --launch processes: how often to start again after a rank was lost (default 0)")
+      ->check(CLI::Range(0, 1000000))
+      ->group(group);
+  command.add_option("--progress", progress, "Who moves messages while a process computes: a thread of ours, or only whoever waits")
+      ->check(CLI::IsMember({"thread", "polling"}))
+      ->group(group);
+  command.add_flag("--no-pin", no_pin, "Let processes run on all cores, not each on a set of its own")->group(group);
+}
+
+void RankFlags::check_launching() const {
+  const auto me = comm::detect_ranks();
+  if (me && me->source == "ppengine") return;  // the launcher has seen to it
+  if (restarts > 0 && !starts_processes())
+    throw ConfigError("--restarts needs --launch processes: under mpiexec, torchrun or srun, starting again is theirs");
+  if (!hosts.empty() && launch == "threads") throw ConfigError("--hosts needs --launch processes: threads run on one machine");
+  if (!hosts.empty() && me) throw ConfigError(fmt::format("--hosts: {} has started the ranks already", me->source));
 }
 
 std::optional<comm::RankEnvironment> RankFlags::place() const {
@@ -57,7 +88,12 @@ std::optional<comm::RankEnvironment> RankFlags::place() const {
   return found;
 }
 
-std::shared_ptr<ops::Device> RankFlags::open_device() const { return starts_processes() ? nullptr : ops::Device::open(device); }
+std::shared_ptr<ops::Device> RankFlags::open_device() const {
+  check_launching();
+  if (starts_processes()) return nullptr;
+  if (const auto me = place(); me && !no_pin) comm::pin_rank(me->local_rank, me->local_size);
+  return ops::Device::open(device);
+}
 
 bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std::function<void(comm::Communicator&)>& body) const {
   if (const auto me = place()) {
@@ -79,7 +115,14 @@ void RankFlags::run_processes(int ranks) const {
   comm::LaunchOptions options;
   options.command = own_command();
   options.ranks = ranks;
+  if (!hosts.empty()) options.hosts = comm::parse_hosts(hosts, ranks);
+  options.remote_shell = remote_shell;
+  options.restarts = restarts;
+  options.pin = !no_pin;
   options.patience = deadline() + std::chrono::seconds(5);
+  options.before_restart = [this](comm::LaunchOptions& again) {
+    if (before_restart) again.environment = before_restart();
+  };
   const int code = comm::launch(options).exit_code;
   if (code != 0) throw CLI::RuntimeError(code);  // the ranks have said why
 }
@@ -88,16 +131,21 @@ void RankFlags::run_as_rank(const comm::RankEnvironment& me, int ranks, const st
                             const std::function<void(comm::Communicator&)>& body) const {
   std::unique_ptr<comm::Communicator> world;
   try {
-    if (me.size != ranks)
-      throw ConfigError(fmt::format("{} has started {} ranks, and {} are asked for (--pp x --dp)", me.source, me.size, ranks));
+    // Rank 0 need not wait for the others to say so; another one tells it to rank 0, which speaks.
+    const bool as_many = me.size == ranks;
+    const ConfigError other_number(fmt::format("{} has started {} ranks, and {} are asked for (--pp x --dp x --tp)", me.source, me.size, ranks));
+    if (!as_many && me.rank == 0) throw other_number;
     comm::ProcessOptions options;
     options.device = on;
     options.timeout = deadline();
+    options.progress = progress;
     options.version = fmt::format("{} ({})", version(), commit());
     world = comm::connect_processes(me, options);
+    if (command_) check_same_settings(*command_, *world);
+    if (!as_many) throw other_number;
     body(*world);
   } catch (const std::exception& error) {
-    end_rank(me, world.get(), error);
+    end_rank(me, world.get(), error, when_lost);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <map>
 #include <optional>
 
 #include <ppengine/comm/communicator.hpp>
@@ -17,8 +18,16 @@ struct RankFlags {
   std::string launch;  // threads or processes; empty: processes under mpiexec, torchrun or srun, otherwise threads
   std::string device;
   double timeout = 30;
+  std::string hosts, remote_shell = "ssh";
+  int restarts = 0;
+  std::string progress = "thread";
+  bool no_pin = false;
+  // What to say behind the message that a rank was lost: the checkpoint to go on from.
+  std::function<std::string()> when_lost;
+  // In the process that starts the ranks, before it starts them again: variables that the new ranks are given.
+  std::function<std::map<std::string, std::string>()> before_restart;
 
-  void add(CLI::App& command, const char* group);
+  void add(CLI::App& flags_of, const char* group);
   // Null in a process that only starts the ranks: it computes nothing itself.
   std::shared_ptr<ops::Device> open_device() const;
   // Runs a function once per rank. True where results are to be printed: not in ranks other than 0, nor in a process
@@ -26,9 +35,11 @@ struct RankFlags {
   [[nodiscard]] bool run(int ranks, const std::shared_ptr<ops::Device>& on, const std::function<void(comm::Communicator&)>& body) const;
 
  private:
+  const CLI::App* command_ = nullptr;
   // Which rank this process is, where it is one.
   std::optional<comm::RankEnvironment> place() const;
-  bool starts_processes() const { return launch == "processes" && !place(); }
+  bool starts_processes() const { return (launch == "processes" || !hosts.empty()) && !place(); }
+  void check_launching() const;
   void run_processes(int ranks) const;
   void run_as_rank(const comm::RankEnvironment& me, int ranks, const std::shared_ptr<ops::Device>& on,
                    const std::function<void(comm::Communicator&)>& body) const;

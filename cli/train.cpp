@@ -5,7 +5,9 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
 #include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/checkpoint.hpp>
 
 #include "commands.hpp"
 #include "progress.hpp"
@@ -32,6 +34,7 @@ struct TrainFlags {
 
   void add(CLI::App& command);
   void run();
+  void survive_losses();
 };
 
 // Prints steps as JSON lines, or as a progress line with a summary at the end.
@@ -125,7 +128,26 @@ void TrainFlags::add(CLI::App& command) {
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
 }
 
+// Where a run goes on after it has lost a rank: at the checkpoint that it has saved last, or where it began.
+void TrainFlags::survive_losses() {
+  if (const char* folder = std::getenv("PPENGINE_RESTART_FROM")) options.resume = folder;
+  parallel.when_lost = [this]() -> std::string {
+    for (const std::string& folder : {options.save, options.resume})
+      if (const auto saved = models::find_checkpoint(folder); saved && !folder.empty())
+        return fmt::format("the last checkpoint is of step {}: go on with --resume {}", saved->step, folder);
+    return options.save.empty() ? "no checkpoint was asked for (--save)" : "no checkpoint was saved yet";
+  };
+  const auto before = models::find_checkpoint(options.save);
+  parallel.before_restart = [this, mark = before ? before->mark : std::string()]() -> std::map<std::string, std::string> {
+    const auto saved = models::find_checkpoint(options.save);
+    if (!saved || saved->mark == mark) return {};  // one that was there before this run is not its own
+    log::warning(fmt::format("going on from the checkpoint of step {} in {}", saved->step, options.save));
+    return {{"PPENGINE_RESTART_FROM", options.save}};
+  };
+}
+
 void TrainFlags::run() {
+  survive_losses();
   if (options.model.empty()) options.model = options.resume;
   if (options.model.empty()) throw ConfigError("--model is required: a folder, or demo, tiny, mid or gpt2");
   options.data = data.get();

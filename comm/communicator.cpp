@@ -1,5 +1,6 @@
 // What every communicator shares: host values on top of all_gather_bytes, batches on top of single messages.
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/comm/baseline.hpp>
 
 #include <fmt/core.h>
 
@@ -9,6 +10,8 @@
 #include <ppengine/base/error.hpp>
 
 namespace ppengine::comm {
+
+HasBaselines::~HasBaselines() = default;
 namespace {
 
 template <class T>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,20 +10,23 @@
 namespace ppengine::comm {
 
 struct LaunchHost {
-  std::string name;  // reached by ssh (PPENGINE_SSH names another program) unless it is this machine
+  std::string name;  // a name or an address; reached by the remote shell unless it is this machine
   int ranks;
 };
 
 struct LaunchOptions {
   std::vector<std::string> command;  // the program and its arguments, the same for every rank
   int ranks = 1;
-  std::vector<LaunchHost> hosts;  // empty: all on this machine
+  std::vector<LaunchHost> hosts;  // empty: all on this machine; otherwise the first one is this machine, where rank 0 runs
+  std::string remote_shell = "ssh";  // a program and its arguments; the host and a command for its shell are added
   bool pin = true;                // a set of cores for each rank of this machine
   bool prefix = true;             // "[rank 1] " before the lines of every rank but 0
   int restarts = 0;               // how often to start again after a rank was lost; PPENGINE_RESTART counts
   // How long ranks may take to end by themselves after one has failed.
   std::chrono::milliseconds patience{35000};
   std::map<std::string, std::string> environment;  // for every rank
+  // Called before each further start: may change what the ranks are given, the checkpoint to resume from above all.
+  std::function<void(LaunchOptions&)> before_restart;
 };
 
 // How a rank ended: an exit code, or the signal that killed it.
@@ -44,6 +48,11 @@ LaunchResult launch(const LaunchOptions& options);
 // The cores of each rank: those that this process may use, in even, neighbouring sets; shared when there are more ranks than cores.
 std::vector<std::vector<int>> core_sets(const std::vector<int>& cores, int ranks);
 std::vector<int> usable_cores();
+// Neighbours first: by package, die and core as the kernel's folder tells (threads of one core stand together).
+std::vector<int> by_topology(std::vector<int> cores, const std::string& folder = "/sys/devices/system/cpu");
+// Gives this process its set among the ranks of the machine, where no launcher has: when it may use every core. Before anything
+// starts threads.
+void pin_rank(int local_rank, int local_size);
 // "node1:4,node2:4" or "node1,node2" (ranks spread evenly); ConfigError when it does not add up.
 std::vector<LaunchHost> parse_hosts(const std::string& text, int ranks);
 // One exit code for all ranks.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -139,7 +140,20 @@ void check_can_save(const fs::path& target) {
   fs::remove_all(aside, ignored);
 }
 
-void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) {
+std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
+  const fs::path file = folder / state_file;
+  struct stat info {};
+  if (stat(file.c_str(), &info) != 0) return {};
+  try {
+    const nlohmann::json json = read_json(file, 1 << 20);
+    return SavedCheckpoint{JsonPlace(json, file.string()).at("step").integer(0, INT64_MAX),
+                           fmt::format("{}.{}.{}", info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec)};
+  } catch (const Error&) {  // not one of ours
+    return {};
+  }
+}
+
+void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) try {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
   comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
@@ -170,6 +184,8 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const Mod
     swap_in(aside, folder);
   }
   world.barrier();
+} catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
+  throw Error(error.what());
 }
 
 RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const ModelConfig& config) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <ppengine/engine/trainer.hpp>
@@ -21,6 +22,14 @@ struct RunState {
 // FileError, before a run has done any work, where its checkpoint could not be written to `folder` or would replace something that is no
 // model folder.
 void check_can_save(const std::filesystem::path& folder);
+
+// A whole checkpoint in the folder: its step, and what tells it from one that was there before. Nothing where there is none: one that
+// was not finished lies elsewhere and is not looked at.
+struct SavedCheckpoint {
+  std::int64_t step = 0;
+  std::string mark;
+};
+std::optional<SavedCheckpoint> find_checkpoint(const std::filesystem::path& folder);
 
 // All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
 void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const ModelConfig& config, const RunState& state,

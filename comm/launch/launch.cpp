@@ -19,6 +19,7 @@ namespace ppengine::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds after_the_news{5000};
 
 // SIGINT, SIGTERM and SIGCHLD as readable events while ranks run; the old mask returns afterwards.
 class Signals {
@@ -75,15 +76,16 @@ class Run {
     if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
     const bool one_host = hosts.size() == 1;
     const net::Socket listener = net::listen_on(0, one_host ? net::Reach::this_machine : net::Reach::anywhere);
-    const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : host_name(), net::port_of(listener));
+    const std::string first = hosts[0].name == "localhost" ? host_name() : hosts[0].name;
+    const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : first, net::port_of(listener));
     ends_.resize(static_cast<size_t>(options.ranks));
     int rank = 0;
     for (const LaunchHost& host : hosts) {
-      const bool here = host.name == "localhost" || host.name == host_name();
+      const bool here = host.name == "localhost" || host.name == host_name() || net::is_this_machine(host.name);
       if (rank == 0 && !here)
-        throw ConfigError(
-            fmt::format("the first host must be this one ({}), not {}: rank 0 runs where the launcher does", host_name(), host.name));
-      const auto cores = core_sets(usable_cores(), host.ranks);
+        throw ConfigError(fmt::format("--hosts: the first host must be this one ({}), not {}: rank 0 runs where the launcher does",
+                                      host_name(), host.name));
+      const auto cores = core_sets(by_topology(usable_cores()), host.ranks);
       for (int local = 0; local < host.ranks; ++local, ++rank) {
         SpawnOptions spawning{options.command, options.environment, {}, rank == 0 ? listener.fd() : -1, rank == 0 || !options.prefix};
         auto& env = spawning.environment;
@@ -95,11 +97,8 @@ class Run {
         env["PPENGINE_RESTART"] = std::to_string(attempt);
         if (rank == 0) env["PPENGINE_LISTENER"] = std::to_string(listener.fd());
         if (here && options.pin) spawning.cores = cores[static_cast<size_t>(local)];
-        if (!here) {
-          const char* ssh = std::getenv("PPENGINE_SSH");
-          spawning.command = {ssh ? ssh : "ssh", host.name, remote_command(spawning)};
-        }
-        add(spawn(spawning), rank);
+        if (!here) spawning.command = remote_command(options.remote_shell, host.name, spawning);
+        add(spawn(spawning), rank, here);
       }
     }
   }
@@ -118,8 +117,7 @@ class Run {
         if (signal != SIGCHLD) interrupt(signal);
       collect();
       if (running_ > 0 && Clock::now() > deadline_) {
-        log::error(fmt::format("{} rank{} did not end within {:.0f} s after the first failure: killed", running_, running_ == 1 ? "" : "s",
-                               std::chrono::duration<double>(options_.patience).count()));
+        log::info(fmt::format("{} rank{} did not end after the first failure: killed", running_, running_ == 1 ? "" : "s"));
         kill_all(SIGKILL);
         deadline_ = Clock::time_point::max();
       }
@@ -129,8 +127,9 @@ class Run {
   }
 
  private:
-  void add(Child child, int rank) {
+  void add(Child child, int rank, bool here) {
     pids_.push_back(child.pid);
+    here_.push_back(here);
     ++running_;
     const std::string prefix = fmt::format("[rank {}] ", rank);
     if (child.out) lines_.emplace_back(std::move(child.out), prefix);
@@ -154,14 +153,19 @@ class Run {
       if (ends_[r].signal != 0)
         log::write(running_ > 0 ? log::Level::info : log::Level::error,
                    fmt::format("rank {} was killed by signal {} ({})", r, ends_[r].signal, strsignal(ends_[r].signal)));
-      if (ends_[r].code != 0) deadline_ = std::min(deadline_, Clock::now() + options_.patience);
+      if (ends_[r].code == 0) continue;
+      // One that has lost a peer has told all others, who have nothing left to wait for.
+      const bool told = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
+      deadline_ = std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, after_the_news) : options_.patience));
     }
   }
 
-  // Ranks save what they were asked to save and end; a second signal does not let them.
+  // Ranks save what they were asked to save and end; a second signal does not let them. Those of other hosts hear it from rank 0:
+  // a signal would end the remote shell and not the rank.
   void interrupt(int signal) {
+    for (size_t r = 0; r < pids_.size(); ++r)
+      if (pids_[r] > 0 && (here_[r] || interrupted_)) kill(-pids_[r], signal);
     interrupted_ = true;
-    kill_all(signal);
   }
 
   void kill_all(int signal) {
@@ -172,6 +176,7 @@ class Run {
   const LaunchOptions& options_;
   Signals signals_;
   std::vector<pid_t> pids_;
+  std::vector<bool> here_;  // on this machine
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
   int running_ = 0;
@@ -181,7 +186,8 @@ class Run {
 
 }  // namespace
 
-LaunchResult launch(const LaunchOptions& options) {
+LaunchResult launch(const LaunchOptions& wanted) {
+  LaunchOptions options = wanted;
   if (options.command.empty() || options.ranks < 1) throw ConfigError("nothing to launch: give a command and at least one rank");
   LaunchResult result;
   for (int attempt = 0;; ++attempt) {
@@ -191,6 +197,7 @@ LaunchResult launch(const LaunchOptions& options) {
     result.restarts = attempt;
     if (run.interrupted() && result.exit_code != 0) result.exit_code = static_cast<int>(ExitCode::interrupted);
     if (result.exit_code != static_cast<int>(ExitCode::peer_lost) || attempt >= options.restarts) return result;
+    if (options.before_restart) options.before_restart(options);
     log::warning(fmt::format("a rank was lost: starting again ({} of {})", attempt + 1, options.restarts));
   }
 }

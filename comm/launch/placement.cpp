@@ -2,9 +2,13 @@
 #include <fmt/core.h>
 #include <sched.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <csignal>
+#include <fstream>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/launch.hpp>
@@ -19,6 +23,28 @@ std::vector<int> usable_cores() {
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &set)) cores.push_back(core);
   return cores;
+}
+
+std::vector<int> by_topology(std::vector<int> cores, const std::string& folder) {
+  const auto place = [&](int core) {
+    std::array<int, 4> key{0, 0, 0, core};
+    const char* const names[] = {"physical_package_id", "die_id", "core_id"};
+    for (size_t i = 0; i < 3; ++i)
+      std::ifstream(fmt::format("{}/cpu{}/topology/{}", folder, core, names[i])) >> key[i];  // stays 0 where it is not told
+    return key;
+  };
+  std::ranges::sort(cores, {}, place);
+  return cores;
+}
+
+void pin_rank(int local_rank, int local_size) {
+  const auto cores = usable_cores();
+  if (local_size < 2 || static_cast<long>(cores.size()) != sysconf(_SC_NPROCESSORS_ONLN)) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const auto sets = core_sets(by_topology(cores), local_size);
+  for (const int core : sets.at(static_cast<size_t>(local_rank))) CPU_SET(static_cast<size_t>(core), &set);
+  sched_setaffinity(0, sizeof(set), &set);
 }
 
 std::vector<std::vector<int>> core_sets(const std::vector<int>& cores, int ranks) {

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include <ppengine/base/error.hpp>
 
@@ -99,11 +100,24 @@ Child spawn(const SpawnOptions& options) {
   return child;
 }
 
-std::string remote_command(const SpawnOptions& options) {
+std::vector<std::string> remote_command(const std::string& remote_shell, const std::string& host, const SpawnOptions& options) {
+  std::map<std::string, std::string> variables = options.environment;
+  for (char** one = environ; *one; ++one) {
+    const std::string entry = *one;
+    const auto equal = entry.find('=');
+    for (const char* ours : {"PPENGINE_", "CCL_", "I_MPI_", "FI_", "NCCL_", "ONEAPI_", "ONEDNN_", "SYCL_", "UR_"})
+      if (entry.starts_with(ours)) variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
+  }
   std::string text = fmt::format("cd {} && exec env", quoted(std::filesystem::current_path().string()));
-  for (const auto& [name, value] : options.environment) text += fmt::format(" {}={}", name, quoted(value));
+  for (const auto& [name, value] : variables) text += fmt::format(" {}={}", name, quoted(value));
   for (const std::string& word : options.command) text.append(1, ' ').append(quoted(word));
-  return text;
+  std::vector<std::string> words;
+  std::istringstream shell(remote_shell);
+  for (std::string word; shell >> word;) words.push_back(word);
+  if (words.empty()) throw ConfigError("--remote-shell names no program: ssh is the usual one");
+  words.push_back(host);
+  words.push_back(text);
+  return words;
 }
 
 }  // namespace ppengine::comm

@@ -27,7 +27,8 @@ struct Child {
 // The child is killed when this process ends. Error when it cannot be started.
 Child spawn(const SpawnOptions& options);
 
-// What the shell of another host must be given to run the command with the environment in this folder.
-std::string remote_command(const SpawnOptions& options);
+// The remote shell with the host and what its shell is to run: the command in this folder, with the options' environment and with
+// those variables of ours that are settings of ppengine or of the libraries under it.
+std::vector<std::string> remote_command(const std::string& remote_shell, const std::string& host, const SpawnOptions& options);
 
 }  // namespace ppengine::comm

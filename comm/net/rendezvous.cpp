@@ -111,15 +111,24 @@ void Rendezvous::listen() {
 }
 
 std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<const int> members, int index, std::string_view mine,
-                                            std::chrono::milliseconds timeout, const std::string& what, const std::atomic<bool>* give_up) {
+                                            std::chrono::milliseconds timeout, const std::string& what, const std::atomic<bool>* give_up,
+                                            const std::function<void()>& meanwhile) {
   const auto deadline = Clock::now() + timeout;
   const auto given_up = [&] { return give_up && *give_up; };
   announce(key, members, index, mine);
   {
     std::unique_lock lock(mutex_);
     const auto came = [&] { return gathered_.contains(key) || failure_ || given_up(); };
-    while (!came() && Clock::now() < deadline)
-      changed_.wait_until(lock, give_up ? std::min(deadline, Clock::now() + std::chrono::milliseconds(50)) : deadline, came);
+    while (!came() && Clock::now() < deadline) {
+      if (meanwhile) {
+        lock.unlock();
+        meanwhile();
+        lock.lock();
+        changed_.wait_for(lock, std::chrono::microseconds(50), came);
+      } else {
+        changed_.wait_until(lock, give_up ? std::min(deadline, Clock::now() + std::chrono::milliseconds(50)) : deadline, came);
+      }
+    }
     if (const auto found = gathered_.find(key); found != gathered_.end()) {
       auto parts = std::move(found->second);
       gathered_.erase(found);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,10 +44,11 @@ class Rendezvous {
   int size() const { return options_.size; }
 
   // The values of some ranks (of the whole run) that name the same key; this one is members[index]. Each key is used once.
-  // CommError (with `what`) at the deadline names who is missing. Gives up early (CommError) when `give_up` turns true.
+  // CommError (with `what`) at the deadline names who is missing. Gives up early (CommError) when `give_up` turns true. `meanwhile` is
+  // called again and again: another rank may come only when a message of this one has moved.
   std::vector<std::string> gather(const std::string& key, std::span<const int> members, int index, std::string_view mine,
                                   std::chrono::milliseconds timeout, const std::string& what = "gathering of host values",
-                                  const std::atomic<bool>* give_up = nullptr);
+                                  const std::atomic<bool>* give_up = nullptr, const std::function<void()>& meanwhile = {});
   // The same without waiting: says that this rank is there. Then missing() tells others who has not said so.
   void announce(const std::string& key, std::span<const int> members, int index, std::string_view mine = {});
   std::vector<int> missing(const std::string& key, std::span<const int> members);

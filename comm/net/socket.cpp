@@ -99,6 +99,19 @@ int port_of(const Socket& socket) {
   return ntohs(address.sin_port);
 }
 
+// Only addresses of its own can be bound.
+bool is_this_machine(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool mine = bind(socket.fd(), found->ai_addr, found->ai_addrlen) == 0;
+  freeaddrinfo(found);
+  return mine;
+}
+
 Socket connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline, std::string& why) {
   for (auto pause = std::chrono::milliseconds(5);; pause = std::min(pause * 2, std::chrono::milliseconds(200))) {
     addrinfo hints{};

@@ -29,6 +29,8 @@ class Socket {
 enum class Reach { anywhere, this_machine };
 Socket listen_on(int port, Reach reach = Reach::anywhere);
 int port_of(const Socket& socket);
+// A name or address that belongs to this machine.
+bool is_this_machine(const std::string& host);
 // Tries until the deadline: the other side may not be listening yet. Empty when it passes; `why` then tells the last reason.
 Socket connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline, std::string& why);
 // An empty socket when there is nothing to accept.

@@ -9,6 +9,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/oneccl/baseline.hpp>
 #include <ppengine/comm/oneccl/group.hpp>
 #include <ppengine/comm/process/module.hpp>
 #include <ppengine/comm/process/pmi.hpp>
@@ -44,9 +45,10 @@ ccl::reduction to_ccl(Reduce reduce) {
 // the process ends.
 class Guard {
  public:
-  // stderr: where the message goes, for when 2 is silenced.
+  // stderr: where the message goes, for when 2 is silenced. A short deadline is for ranks that are gone, which the rendezvous knows;
+  // libraries of ranks that live may take their time to start on a busy machine.
   Guard(Rendezvous& rendezvous, const char* what, std::chrono::milliseconds timeout, int stderr_fd = 2)
-      : thread_([this, &rendezvous, what, stderr_fd, deadline = Clock::now() + timeout] {
+      : thread_([this, &rendezvous, what, stderr_fd, deadline = Clock::now() + std::max(timeout, Communicator::default_timeout)] {
           while (!over_) {
             const bool lost = rendezvous.wait_for_failure(std::chrono::milliseconds(20));
             if (lost) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the call may have ended all the same
@@ -87,7 +89,7 @@ struct Process {
   }
 };
 
-class CpuCommunicator : public ProcessCommunicator {
+class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
  public:
   CpuCommunicator(std::shared_ptr<Process> process, std::string group_name, std::vector<int> ranks, int index, ccl::communicator data,
                   MPI_Comm mpi)
@@ -157,6 +159,22 @@ class CpuCommunicator : public ProcessCommunicator {
     }
     return result;
   }
+
+  std::vector<std::unique_ptr<Baseline>> baselines() override {
+    std::vector<std::unique_ptr<Baseline>> list;
+    process_->engine->with_lock([&] {
+      const Guard guard(*process_->rendezvous, "split", timeout());
+      list.push_back(raw_oneccl(ccl::split_communicator(group_->data(), 0, rank())));
+      MPI_Comm mpi = MPI_COMM_NULL;
+      MPI_Comm_dup(group_->mpi(), &mpi);
+      list.push_back(raw_mpi(mpi));
+    });
+    return list;
+  }
+
+ protected:
+  void meanwhile() override { process_->engine->progress(); }
+  bool has_meanwhile() const override { return !process_->engine->has_thread(); }
 
  private:
   Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
@@ -255,7 +273,9 @@ Communicator* make(const ModuleInput& input) {
   MPI_Comm mpi = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
   quiet.reset();
-  process->engine = std::make_unique<Engine>(input.rendezvous, input.options.progress != "polling");
+  // More ranks than cores: a rank that waits must let the one run that it waits for.
+  const bool crowded = input.environment.local_size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  process->engine = std::make_unique<Engine>(input.rendezvous, input.options.progress != "polling", crowded);
   return new CpuCommunicator(process, "world", all, rank, std::move(data), mpi);
 }
 

@@ -4,17 +4,29 @@
 #include <fmt/core.h>
 #include <immintrin.h>
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <ppengine/base/error.hpp>
 
 namespace ppengine::comm::oneccl {
 namespace {
 
-// How a waiting thread spends its time: it polls without pause at first, since most messages are short, then lets others run, then
-// sleeps between polls so that compute threads on the same core lose next to nothing.
+// How a waiting thread spends its time: it polls without pause at first, since most messages are short (ranks that share a core yield
+// it), then sleeps between polls so that compute threads on the same core lose next to nothing. Yielding has no place where each rank
+// has a core: the system may give it away for milliseconds, while one that slept gets it back at once.
+// Large messages are moved piece by piece, one for each poll of either side: whoever waits for one polls as long as it may take.
 constexpr int polls_without_pause = 200;
-constexpr std::chrono::microseconds yielding{200}, nap{30};
-constexpr std::chrono::microseconds thread_nap{50};
+constexpr std::chrono::microseconds spinning{200}, nap{20};
+constexpr size_t bytes_per_microsecond = 1000;
+// The progress thread: between two steps, while others make them or there are none, and how long until it waits to be called.
+constexpr std::chrono::microseconds thread_nap{50}, thread_rest{200};
+constexpr std::chrono::milliseconds until_parked{10};
+
+// Sleeps end when asked and not up to 50 us later.
+void wake_on_time() {
+  thread_local const bool once = prctl(PR_SET_TIMERSLACK, 1000UL) == 0;
+  static_cast<void>(once);
+}
 
 }  // namespace
 
@@ -31,6 +43,7 @@ void Operation::wait(Clock::time_point deadline) {
   const auto begin = Clock::now();
   ++engine_.waiting_;
   bool lingered = false;
+  const auto spin_until = begin + spinning + std::chrono::microseconds(bytes_ / bytes_per_microsecond);
   for (int polls = 0; !finished(); ++polls) {
     if (engine_.rendezvous().failed()) break;
     engine_.progress();
@@ -40,10 +53,12 @@ void Operation::wait(Clock::time_point deadline) {
       continue;
     }
     const auto now = Clock::now();
-    if (now - begin < yielding)
-      sched_yield();
-    else
+    if (now >= spin_until) {
+      wake_on_time();
       std::this_thread::sleep_for(nap);
+    } else if (engine_.crowded_) {
+      sched_yield();
+    }
     if (!lingered && now - begin > std::chrono::milliseconds(100)) {
       lingered = true;
       linger();
@@ -78,7 +93,7 @@ void Operation::throw_late(Clock::time_point begin) {
                   fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", rank_, waited, awaited()));
 }
 
-Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread) : rendezvous_(std::move(rendezvous)) {
+Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread, bool crowded) : rendezvous_(std::move(rendezvous)), crowded_(crowded) {
   if (with_thread) thread_ = std::thread([this] { run(); });
 }
 
@@ -113,14 +128,21 @@ void Engine::step_all() {
 }
 
 void Engine::run() {
+  wake_on_time();
+  auto active = Clock::now();
   while (!closing_) {
-    if (idle_) {
+    const bool idle = idle_;
+    if (!idle) active = Clock::now();
+    if (idle && Clock::now() - active > until_parked) {
       std::unique_lock lock(mutex_);
+      parked_ = true;
       changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return closing_ || !idle_; });
+      parked_ = false;
       continue;
     }
-    if (waiting_ == 0 && !rendezvous_->failed()) progress();
-    std::this_thread::sleep_for(thread_nap);
+    const bool mine = !idle && waiting_ == 0 && !rendezvous_->failed();
+    if (mine) progress();
+    std::this_thread::sleep_for(mine ? thread_nap : thread_rest);
   }
 }
 

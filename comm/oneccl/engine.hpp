@@ -68,9 +68,10 @@ class Stepper {
 
 class Engine {
  public:
-  // with_thread: a thread makes progress while nobody waits.
-  Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread);
+  // with_thread: a thread makes progress while nobody waits. crowded: ranks share cores.
+  Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread, bool crowded);
   ~Engine();
+  bool has_thread() const { return thread_.joinable(); }
 
   void add(Stepper* stepper);
   void remove(Stepper* stepper);
@@ -82,7 +83,7 @@ class Engine {
       action();
       step_all();
     }
-    if (!idle_) changed_.notify_one();
+    if (!idle_ && parked_) changed_.notify_one();
   }
   void progress();
   Rendezvous& rendezvous() const { return *rendezvous_; }
@@ -92,10 +93,11 @@ class Engine {
   void run();
 
   std::shared_ptr<Rendezvous> rendezvous_;
+  const bool crowded_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Stepper*> steppers_;
-  std::atomic<bool> idle_{true}, closing_{false};
+  std::atomic<bool> idle_{true}, closing_{false}, parked_{false};
   std::atomic<int> waiting_{0};  // threads in Operation::wait: they make progress themselves
   friend class Operation;
   std::thread thread_;

@@ -13,7 +13,9 @@ ProcessCommunicator::ProcessCommunicator(std::shared_ptr<Rendezvous> rendezvous,
     : rendezvous_(std::move(rendezvous)), name_(std::move(name)), members_(std::move(members)), index_(index) {}
 
 std::vector<std::string> ProcessCommunicator::all_gather_bytes(std::string_view mine) {
-  return rendezvous_->gather(fmt::format("{} {}", name_, gatherings_++), members_, index_, mine, timeout());
+  const std::string key = fmt::format("{} {}", name_, gatherings_++);
+  if (!has_meanwhile()) return rendezvous_->gather(key, members_, index_, mine, timeout());
+  return rendezvous_->gather(key, members_, index_, mine, timeout(), "gathering of host values", nullptr, [this] { meanwhile(); });
 }
 
 ProcessCommunicator::Subgroup ProcessCommunicator::agree_on_split(int color, int key) {

@@ -29,6 +29,9 @@ class ProcessCommunicator : public Communicator {
     int index = -1;            // this rank's place; -1: not a member
   };
   Subgroup agree_on_split(int color, int key);
+  // Carried out while this rank waits for others' host values.
+  virtual void meanwhile() {}
+  virtual bool has_meanwhile() const { return false; }
   // Throws when some rank has failed.
   void check_alive(const char* operation, int peer, int tag) const;
 

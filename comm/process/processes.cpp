@@ -11,6 +11,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/launch.hpp>
 #include <ppengine/comm/process/module.hpp>
 #include <ppengine/comm/process/pmi.hpp>
 
@@ -21,6 +22,18 @@ std::string kind_for(const ProcessOptions& options) {
   if (options.kind != "auto") return options.kind;
   if (!options.device || options.device->info().is_cpu) return "oneccl-cpu";
   return options.device->info().backend == "cuda" ? "nccl" : "oneccl-gpu";
+}
+
+// "0-3,8": the cores that this process may use.
+std::string cores_text() {
+  const auto cores = usable_cores();
+  std::string text;
+  for (size_t i = 0, j = 0; i < cores.size(); i = ++j) {
+    while (j + 1 < cores.size() && cores[j + 1] == cores[j] + 1) ++j;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", cores[i]);
+    if (j > i) text += fmt::format("-{}", cores[j]);
+  }
+  return text;
 }
 
 RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions& options) {
@@ -54,7 +67,7 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
   const auto places =
       rendezvous->gather("places", all, environment.rank,
-                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).bytes(), options.timeout, "start");
+                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(), options.timeout, "start");
   std::vector<std::string> hosts;
   for (size_t r = 0; r < places.size(); ++r) {
     net::Unpacker in(places[r]);
@@ -64,11 +77,18 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
     if (their_kind != kind)
       throw ConfigError(fmt::format("rank {} wants to talk by {}, rank {} by {}: give all ranks the same kind of device", environment.rank,
                                     kind, r, their_kind));
-    if (environment.rank == 0) log::info(fmt::format("rank {}: host {}, process {}, {}, {}", r, hosts.back(), pid, in.text(), kind));
+    const std::string their_device = in.text();
+    if (environment.rank == 0)
+      log::info(fmt::format("rank {}: host {}, process {}, {}, cores {}, {}", r, hosts.back(), pid, their_device, in.text(), kind));
   }
-  std::unique_ptr<Communicator> communicator(make({rendezvous, hosts, environment, options}));
-  communicator->set_timeout(options.timeout);
-  return communicator;
+  try {
+    std::unique_ptr<Communicator> communicator(make({rendezvous, hosts, environment, options}));
+    communicator->set_timeout(options.timeout);
+    return communicator;
+  } catch (const std::exception& error) {  // the others are in the middle of the same and would wait
+    if (!rendezvous->failed()) rendezvous->abort(fmt::format("{} does not start: {}", kind, error.what()));
+    throw;
+  }
 }
 
 std::vector<Availability> available_communicators() {

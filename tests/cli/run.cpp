@@ -55,7 +55,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment, const std::string& interrupt_at,
             const std::function<void(int process)>& then) {
-  std::vector<std::string> words{PPENGINE_BINARY};
+  return run_program(PPENGINE_BINARY, arguments, environment, interrupt_at, then);
+}
+
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
+                    const std::string& interrupt_at, const std::function<void(int process)>& then) {
+  std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables;
   for (char** variable = environ; *variable; ++variable)

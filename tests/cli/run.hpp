@@ -19,4 +19,8 @@ struct Outcome {
 Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {},
             const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
 
+// The same with another program in front.
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {},
+                    const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
+
 }  // namespace ppengine::test

@@ -10,72 +10,13 @@
 #include <future>
 #include <sstream>
 
-#include "run.hpp"
+#include <ppengine/comm/launch.hpp>
 
-using ppengine::test::Outcome;
-using ppengine::test::run;
-using Json = nlohmann::json;
+#include "processes.hpp"
 
-namespace {
+using namespace ppengine::test;
 
-// Only a build without oneCCL may skip: where its module was built, it has to work.
-bool available() {
-#ifdef PPENGINE_HAS_ONECCL_CPU
-  const Outcome outcome = run({"devices", "--json"});
-  const Json all = Json::parse(outcome.out);
-  for (const Json& one : all["communicators"])
-    if (one["kind"] == "oneccl-cpu") BOOST_REQUIRE_MESSAGE(one["usable"].get<bool>(), one["why"].get<std::string>());
-  return true;
-#else
-  BOOST_TEST_MESSAGE("skipped: built without the oneCCL CPU communicator");
-  return false;
-#endif
-}
 
-std::vector<std::string> command(const std::string& which, const std::vector<std::string>& more) {
-  // A long deadline: a rank that gets no time on a busy machine is not lost. A killed one is noticed at once.
-  std::vector<std::string> words{which, "--model",      "demo", "--data", "task:addition", "--seq-len",
-                                 "10",  "--batch-size", "8",    "--json", "--timeout",     "100"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-std::vector<Json> lines(const std::string& text) {
-  std::vector<Json> result;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) result.push_back(Json::parse(line));
-  return result;
-}
-
-// What does not depend on time, step by step.
-std::vector<std::pair<double, double>> losses(const Outcome& outcome) {
-  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  std::vector<std::pair<double, double>> result;
-  for (const Json& step : lines(outcome.out)) result.emplace_back(step["loss"], step["grad_norm"]);
-  return result;
-}
-
-// The processes that a process has started, in order.
-std::vector<int> children(int process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/task/" + std::to_string(process) + "/children");
-  std::vector<int> result;
-  for (int child = 0; file >> child;) result.push_back(child);
-  return result;
-}
-
-bool any_left(const std::vector<int>& processes) {
-  for (const int one : processes)
-    if (kill(one, 0) == 0) return true;
-  return false;
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(ranks_as_processes)
 
@@ -92,6 +33,43 @@ BOOST_AUTO_TEST_CASE(training_gives_the_losses_of_threads) {
       BOOST_TEST(with_processes[i].second == with_threads[i].second, boost::test_tools::tolerance(1e-5));
     }
   }
+}
+
+// Every schedule, in one start of the ranks: the sums of more than two ranks may be rounded otherwise than those of threads; the same
+// program run again gives the same bits.
+BOOST_AUTO_TEST_CASE(every_schedule_gives_the_losses_of_threads_and_a_second_run_the_same_bits) {
+  if (!available()) return;
+  const auto folder = std::filesystem::temp_directory_path() / ("ppengine-schedules-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto trained = [&](int ranks, const std::string& name, bool processes) {
+    const std::string file = (folder / name).string();
+    ppengine::comm::LaunchOptions options;
+    options.command = {PPENGINE_SCHEDULE_RANK, file, std::to_string(ranks)};
+    options.ranks = ranks;
+    if (processes)
+      BOOST_REQUIRE(ppengine::comm::launch(options).exit_code == 0);
+    else
+      BOOST_REQUIRE(std::system((options.command[0] + " " + file + " " + options.command[2]).c_str()) == 0);
+    std::vector<std::string> result;
+    std::ifstream stream(file);
+    for (std::string line; std::getline(stream, line);) result.push_back(line);
+    return result;
+  };
+  for (const int ranks : {2, 3, 4}) {
+    const auto threads = trained(ranks, "threads", false), processes = trained(ranks, "processes", true);
+    BOOST_REQUIRE(threads.size() == processes.size());
+    BOOST_TEST(threads.size() >= 4u);
+    for (size_t i = 0; i < threads.size(); ++i) {
+      char name[40];
+      int step = 0;
+      double a[2], b[2];
+      BOOST_REQUIRE(std::sscanf(threads[i].c_str(), "%39s %d %la %la", name, &step, &a[0], &a[1]) == 4);
+      BOOST_REQUIRE(std::sscanf(processes[i].c_str(), "%39s %d %la %la", name, &step, &b[0], &b[1]) == 4);
+      for (int k : {0, 1}) BOOST_TEST(std::abs(a[k] - b[k]) <= 1e-5 * std::abs(a[k]), ranks << " ranks, " << name << ": " << a[k] << " " << b[k]);
+    }
+    if (ranks == 2) BOOST_TEST(trained(ranks, "again", true) == processes, boost::test_tools::per_element());
+  }
+  std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_gives_the_loss_of_threads) {
@@ -122,6 +100,24 @@ BOOST_AUTO_TEST_CASE(ranks_are_taken_from_the_environment) {
   BOOST_TEST(second.out == "");
 }
 
+// As mpiexec with two commands, or a mistake in a job script, would start them.
+BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
+  if (!available()) return;
+  const auto start = [port = std::to_string(20000 + (getpid() + 7) % 20000)](const std::string& rank, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--pp", "2", "--steps", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(command("train", words), {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  };
+  const std::pair<std::string, std::string> differences[] = {{"--seed", "7"}, {"--schedule", "gpipe"}};
+  for (const auto& [flag, value] : differences) {
+    auto other = std::async(std::launch::async, start, "1", std::vector<std::string>{flag, value});
+    const Outcome first = start("0", {}), second = other.get();
+    BOOST_TEST(first.code == 2);
+    BOOST_TEST(second.code == 2);
+    BOOST_TEST(first.err.find(flag + " is not given on rank 0 and " + value + " on rank 1") != std::string::npos, first.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
   if (!available()) return;
   for (const size_t victim : {size_t{0}, size_t{1}}) {
@@ -136,6 +132,8 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
     BOOST_TEST(outcome.code == 4, outcome.err);
     BOOST_TEST(count(outcome.err, "rank " + std::to_string(victim) + " failed: its process has ended") == 1, outcome.err);
     BOOST_TEST(count(outcome.err, "ppengine: ") == 1, outcome.err);
+    BOOST_TEST(count(outcome.err, "plan position") == 1, outcome.err);
+    BOOST_TEST(outcome.err.ends_with("no checkpoint was asked for (--save)\n"), outcome.err);
     BOOST_TEST(!any_left(ranks));
     BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 60);
   }

@@ -2,7 +2,10 @@
 #include <boost/test/unit_test.hpp>
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <filesystem>
+#include <fstream>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/launch.hpp>
@@ -147,6 +150,47 @@ BOOST_AUTO_TEST_CASE(cores_are_shared_out_evenly) {
   BOOST_CHECK((core_sets({0, 1, 2, 3}, 2) == Sets{{0, 1}, {2, 3}}));
   BOOST_CHECK((core_sets({0, 1, 2}, 2) == Sets{{0}, {1, 2}}));
   BOOST_CHECK((core_sets({5, 7}, 3) == Sets{{5}, {7}, {5}}));
+}
+
+BOOST_AUTO_TEST_CASE(cores_of_one_package_stand_together) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("ppengine-cores-{}", getpid());
+  // Two packages whose cores are numbered in turn, two threads each: 0 and 4 are one core.
+  for (int core = 0; core < 8; ++core) {
+    const auto place = folder / fmt::format("cpu{}", core) / "topology";
+    std::filesystem::create_directories(place);
+    std::ofstream(place / "physical_package_id") << core % 2;
+    std::ofstream(place / "core_id") << core % 4 / 2;
+  }
+  BOOST_CHECK((by_topology({0, 1, 2, 3, 4, 5, 6, 7}, folder.string()) == std::vector<int>{0, 4, 2, 6, 1, 5, 3, 7}));
+  BOOST_CHECK((by_topology({3, 1, 2}, (folder / "none").string()) == std::vector<int>{1, 2, 3}));
+  std::filesystem::remove_all(folder);
+}
+
+// A remote shell that is no shell: runs the command here and says which host it was meant for.
+BOOST_AUTO_TEST_CASE(ranks_of_other_hosts_are_started_by_the_remote_shell) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("ppengine-hosts-{}", getpid());
+  std::filesystem::create_directories(folder);
+  const auto shell = folder / "shell";
+  std::ofstream(shell) << "#!/bin/sh\ntest \"$1\" = -q || exit 9\nFAR=$2 exec sh -c \"$3\"\n";
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  LaunchOptions options;
+  options.command = {"/bin/sh", "-c", fmt::format("echo \"$PPENGINE_RANK $PPENGINE_LOCAL_RANK $FAR it's $PPENGINE_MASTER\" > '{}'/$PPENGINE_RANK", folder.string())};
+  options.ranks = 3;
+  options.hosts = {{"127.0.0.1", 1}, {"far.example", 2}};
+  options.remote_shell = shell.string() + " -q";
+  BOOST_TEST(launch(options).exit_code == 0);
+  const auto said = [&](int rank) {
+    std::string line;
+    std::ifstream file(folder / std::to_string(rank));
+    std::getline(file, line);
+    return line;
+  };
+  BOOST_TEST(said(0).starts_with("0 0  it's 127.0.0.1:"), said(0));
+  BOOST_TEST(said(1).starts_with("1 0 far.example it's 127.0.0.1:"), said(1));
+  BOOST_TEST(said(2).starts_with("2 1 far.example"), said(2));
+  std::filesystem::remove_all(folder);
+  options.hosts = {{"far.example", 3}};
+  BOOST_CHECK_THROW(launch(options), ConfigError);
 }
 
 BOOST_AUTO_TEST_CASE(host_lists) {

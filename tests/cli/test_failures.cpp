@@ -1,0 +1,160 @@
+// Ranks that are lost at the start, while saving, by stopping; a full disk; starting again. The checkpoint that was there stays.
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "processes.hpp"
+
+using namespace ppengine::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of its own that is gone at the end.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("ppengine-failures-" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  std::string operator/(const char* name) const { return (path / name).string(); }
+};
+
+std::vector<std::string> shared_memory() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator("/dev/shm")) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// Runs with two processes; as soon as the moment has come, something is done to its ranks.
+Outcome disturb(const std::vector<std::string>& more, const std::function<bool(const std::vector<int>& ranks)>& moment,
+                const std::function<void(const std::vector<int>& ranks)>& what, const std::string& model = "demo") {
+  std::vector<std::string> words{"train", "--model", model, "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json",
+                                 "--pp",  "2",       "--launch", "processes"};
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<int> ranks;
+  std::jthread watcher([&](const std::stop_token& stop) {
+    const int me = getpid();
+    while (!stop.stop_requested()) {
+      for (const int child : children_of_all_threads(me))
+        if (auto found = children(child); found.size() == 2) ranks = found;
+      if (ranks.size() == 2 && moment(ranks)) return what(ranks);
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+  });
+  const Outcome outcome = run(words);
+  watcher.request_stop();
+  watcher.join();
+  BOOST_TEST(ranks.size() == 2u);
+  BOOST_TEST(!any_left(ranks));
+  return outcome;
+}
+
+const auto at_once = [](const std::vector<int>&) { return true; };
+
+int saved_step(const fs::path& folder) {
+  std::ifstream file(folder / "trainer_state.json");
+  return file ? Json::parse(file)["step"].get<int>() : -1;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(failures)
+
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_at_the_start_ends_the_other_within_the_deadline) {
+  if (!available()) return;
+  for (const size_t victim : {size_t{0}, size_t{1}}) {
+    const Outcome outcome = disturb({"--timeout", "5"}, at_once, [&](const auto& ranks) { kill(ranks[victim], SIGKILL); });
+    BOOST_TEST(outcome.code == 4, outcome.err);
+    BOOST_TEST(count(outcome.err, "ppengine: ") == 1u, outcome.err);
+    BOOST_TEST(outcome.err.find("rank " + std::to_string(victim)) != std::string::npos, outcome.err);
+  }
+}
+
+// A rank of a large model spends long enough in a save to be met there.
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoint_to_resume) {
+  if (!available()) return;
+  const Folder folder;
+  const auto before = shared_memory();
+  const std::string save = folder / "out";
+  for (const size_t victim : {size_t{0}, size_t{1}}) {
+    const Outcome outcome = disturb(
+        {"--timeout", "100", "--steps", "100000", "--save", save, "--save-every", "1"},
+        [&](const auto&) { return fs::exists(save + ".saving/model.safetensors.part") && saved_step(save) > static_cast<int>(victim); },
+        [&](const auto& ranks) { kill(ranks[victim], SIGKILL); }, "tiny");
+    BOOST_TEST(outcome.code == 4, outcome.err);
+    const int step = saved_step(save);
+    BOOST_TEST(step >= 1);
+    BOOST_TEST(outcome.err.find("the last checkpoint is of step " + std::to_string(step) + ": go on with --resume " + save) != std::string::npos,
+               outcome.err);
+  }
+  const int step = saved_step(save);
+  const Outcome resumed = run({"train", "--resume", save, "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json", "--steps",
+                               std::to_string(step + 1)});
+  BOOST_TEST(resumed.code == 0, resumed.err);
+  BOOST_TEST(lines(resumed.out).size() == 1u);
+  BOOST_TEST(shared_memory().size() <= before.size());
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_stops_is_found_by_the_deadline_and_killed) {
+  if (!available()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = run(command("train", {"--pp", "2", "--steps", "1000000", "--launch", "processes", "--timeout", "4"}), {}, "\"step\":3,",
+                              [&](int launcher) { kill(children(launcher).at(1), SIGSTOP); });
+  BOOST_TEST(outcome.code == 4, outcome.err);
+  BOOST_TEST(outcome.err.find("rank 1") != std::string::npos, outcome.err);
+  BOOST_TEST(count(outcome.err, "plan position") == 1u, outcome.err);
+  BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 60);
+}
+
+// The run goes on where it was saved, and ends as one that nothing happened to.
+BOOST_AUTO_TEST_CASE(a_run_is_started_again_from_its_last_checkpoint) {
+  if (!available()) return;
+  const Folder folder;
+  const std::string save = folder / "out";
+  std::vector<std::string> words{"--pp", "2", "--steps", "60", "--save", save, "--save-every", "5", "--launch", "processes", "--restarts", "1"};
+  std::vector<int> ranks;
+  const Outcome outcome = run(command("train", words), {}, "\"step\":12,", [&](int launcher) {
+    ranks = children(launcher);
+    kill(ranks.at(1), SIGKILL);
+  });
+  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  BOOST_TEST(count(outcome.err, "going on from the checkpoint of step ") == 1u, outcome.err);
+  BOOST_TEST(!any_left(ranks));
+  const auto steps = lines(outcome.out);
+  BOOST_TEST(steps.back()["step"] == 60);
+  BOOST_TEST(steps.size() > 60u);  // some of them twice
+  BOOST_TEST(steps.size() < 80u);  // but not all
+  const auto calm = lines(run(command("train", {"--pp", "2", "--steps", "60"})).out);
+  BOOST_TEST(steps.back()["loss"].get<double>() == calm.back()["loss"].get<double>(), boost::test_tools::tolerance(1e-5));
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_fails_the_run_and_keeps_the_checkpoint_before) {
+  if (!available()) return;
+  const Folder folder;
+  if (mount("tmpfs", folder.path.c_str(), "tmpfs", 0, "size=60m") != 0) {
+    BOOST_TEST_MESSAGE("skipped: only root can make a small disk");
+    return;
+  }
+  // Weights and moments of the model take 39 MB: there is room for one checkpoint, not for two.
+  const std::string save = folder / "out";
+  const Outcome outcome = run({"train", "--model", "tiny", "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json", "--pp", "2",
+                               "--launch", "processes", "--timeout", "100", "--steps", "5", "--save", save, "--save-every", "2"});
+  const int step = saved_step(save);
+  umount2(folder.path.c_str(), MNT_DETACH);
+  BOOST_TEST(outcome.code == 1, outcome.err);
+  BOOST_TEST(step == 2);
+  BOOST_TEST(outcome.err.find("No space left") != std::string::npos, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(restarts_and_hosts_need_a_launcher_of_ours) {
+  BOOST_TEST(run(command("train", {"--restarts", "1"})).code == 2);
+  BOOST_TEST(run(command("train", {"--hosts", "a,b", "--launch", "threads", "--pp", "2"})).code == 2);
+  const Outcome elsewhere = run(command("train", {"--hosts", "192.0.2.1,192.0.2.2", "--pp", "2"}));
+  BOOST_TEST(elsewhere.code == 2);
+  BOOST_TEST(elsewhere.err.find("the first host must be this one") != std::string::npos, elsewhere.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
