@@ -135,7 +135,7 @@ void BenchGenerateFlags::run() {
     throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens,
                                   source.config.positions()));
   const engine::ParallelOptions options = parallel.options();
-  if (options.tensor != 1) throw ConfigError("--tp: generation over tensor-parallel ranks is not there yet; use --pp");
+  if (options.tensor != 1) throw ConfigError("--tp: bench generate measures pipelines; use --pp");
   if (options.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
   MeasuredGeneration result;

@@ -14,6 +14,7 @@ void ParallelFlags::add(CLI::App& command) {
   command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  command.add_flag("--sequence-parallel", sequence_parallel, "Tensor-parallel ranks divide the tokens too, for norms and residuals: less memory")->group(group);
   command.add_option("--stages", stages, "Stages of the pipeline (default: --pp, or twice that for V schedules)")->check(CLI::Range(1, 65535))->group(group);
   auto* named = command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
   command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule")->type_name("FILE")->excludes(named)->group(group);
@@ -39,6 +40,8 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   result.pipeline = pp;
   result.data = dp;
   result.tensor = tp;
+  result.sequence_parallel = sequence_parallel;
+  if (sequence_parallel && tp == 1) throw ConfigError("--sequence-parallel goes with --tp: tensor-parallel ranks divide the tokens; give --tp 2 or more");
   result.stages = stages;
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;

@@ -11,6 +11,7 @@ namespace ppengine::cli {
 
 struct ParallelFlags : RankFlags {
   int pp = 1, dp = 1, tp = 1;
+  bool sequence_parallel = false;
   int stages = 0;
   int microbatches = 0;  // 0: chosen
   std::string schedule;  // empty: 1f1b

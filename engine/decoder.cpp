@@ -117,6 +117,7 @@ void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<c
     run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
     run.first_sequence = first_sequence;
     run.profile = profile_;
+    run.tensor = options_.tensor;
     if (const int64_t offset = stage.input_offset(input_); offset >= 0)
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
     stream_.copy(shape.inputs.at(static_cast<size_t>(stage.positions_offset())), positions.data(), positions.size_bytes());

@@ -22,19 +22,21 @@ class Decoder {
     int groups = 1;                       // sequences that go through the stages together; as many groups as ranks keep all of them busy
     int64_t sequences = 1;                // of a group
     comm::Communicator* peers = nullptr;  // the ranks of the pipeline; may be null for one rank
+    comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
   };
   // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,
   // in prepare() or when they first run. After that nothing is allocated or built.
   Decoder(ModelRank& model, const Options& options);
 
-  // All ranks call the methods below with the same arguments in the same order; ids count on the first rank only.
+  // All ranks call the methods below with the same arguments in the same order; ids count on the first rank
+  // of the pipeline only, and are given to all that divide its work.
 
   // Tokens of one sequence, from `position` on, go into the cache. No output: the last token of a prompt goes through
   // step().
   void prefill(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
   void prepare(int64_t position, int64_t length);
   // One more token of every sequence of a group, at the given positions. A sequence that is not in use has position 0
-  // and any id: what this writes is overwritten when the sequence is used. On the last rank: the graph's output
+  // and any id: what this writes is overwritten when the sequence is used. On the last ranks: the graph's output
   // [sequences, width] in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids);
 

@@ -1,6 +1,8 @@
 // Emitter: adding instructions to a stage's programs.
 #include <ppengine/engine/emitter.hpp>
 
+#include <algorithm>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/node.hpp>
 #include <ppengine/ops/elementwise.hpp>
@@ -15,6 +17,12 @@ BufferId find(const std::map<int, BufferId>& map, int id) {
 
 }  // namespace
 
+Emitter::Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows) : graph_(graph), buffers_(buffers), type_(type) {
+  int parts = 1;
+  for (const ValueInfo& info : graph.values()) parts = std::max(parts, info.row_parts);
+  rows_ = (rows + parts - 1) / parts * parts;
+}
+
 BufferId Emitter::make(size_t bytes) {
   buffers_.push_back({.bytes = bytes});
   return static_cast<BufferId>(buffers_.size() - 1);
@@ -22,7 +30,12 @@ BufferId Emitter::make(size_t bytes) {
 
 size_t Emitter::value_bytes(int id) const {
   const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
-  return static_cast<size_t>(rows_ * info.width) * (info.kind == ValueKind::activation ? ops::size_of(type_) : 4);
+  return static_cast<size_t>(value_count(id)) * (info.kind == ValueKind::activation ? ops::size_of(type_) : 4);
+}
+
+int64_t Emitter::value_count(int id) const {
+  const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
+  return rows_ / info.row_parts * info.width;
 }
 
 BufferId Emitter::value(int id) const {
@@ -112,7 +125,7 @@ void Emitter::add_gradient(int id, BufferId buffer) {
   const BufferId before = gradient(id);
   if (before == no_buffer) return set_gradient(id, buffer);
   const BufferId sum = make(value_bytes(id));
-  const int64_t count = rows_ * graph_.values()[static_cast<size_t>(id)].width;
+  const int64_t count = value_count(id);
   input_half({before, buffer}, {sum},
              [=, type = type_](const Run& run) { ops::add(run.stream, type, run.at(before), run.at(buffer), run.at(sum), count); });
   set_gradient(id, sum);
@@ -129,7 +142,7 @@ void Emitter::input_half(std::vector<BufferId> reads, std::vector<BufferId> writ
   emit(targets_.input_half, " dX", std::move(reads), std::move(writes), std::move(body));
 }
 
-void Emitter::parameter_gradients(std::vector<BufferId> reads, WeightBody body) {
+void Emitter::parameter_gradients(std::vector<BufferId> reads, std::vector<BufferId> also_writes, WeightBody body) {
   std::vector<BufferId> writes, fresh;
   for (size_t k = 0; k < node_->parameters.size(); ++k) {
     writes.push_back(parameter_gradient(k));
@@ -139,6 +152,7 @@ void Emitter::parameter_gradients(std::vector<BufferId> reads, WeightBody body) 
   std::vector<std::pair<BufferId, size_t>> clear;  // beside a shared weight: these start from zero
   if (shared)
     for (BufferId id : fresh) clear.emplace_back(id, buffers_[static_cast<size_t>(id)].bytes);
+  writes.insert(writes.end(), also_writes.begin(), also_writes.end());
   emit(targets_.weight_half, " dW", std::move(reads), std::move(writes), [body = std::move(body), shared, clear](const Run& run) {
     if (!run.accumulate)
       for (const auto& [id, bytes] : clear) run.stream.zero(run.at(id), bytes);

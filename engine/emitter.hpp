@@ -28,7 +28,7 @@ class Emitter {
     Program* weight_half = nullptr;  // the same as input_half for a full backward
   };
 
-  Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows) : graph_(graph), buffers_(buffers), type_(type), rows_(rows) {}
+  Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows);
 
   void set_targets(const Targets& targets) { targets_ = targets; }
   void set_node(const Node& node, int index, int residual) {
@@ -74,7 +74,9 @@ class Emitter {
   // The weight half of an op: body(run, accumulate) writes the gradients of all parameters of the node, or adds to them. An op whose
   // weight was used by an earlier instruction of this backward too (tied weights) always adds.
   using WeightBody = std::function<void(const Run&, bool accumulate)>;
-  void parameter_gradients(std::vector<BufferId> reads, WeightBody body);
+  void parameter_gradients(std::vector<BufferId> reads, WeightBody body) { parameter_gradients(std::move(reads), {}, std::move(body)); }
+  // also_writes: workspace.
+  void parameter_gradients(std::vector<BufferId> reads, std::vector<BufferId> also_writes, WeightBody body);
 
   // For the compiler.
   BufferId make(size_t bytes);
@@ -97,12 +99,13 @@ class Emitter {
 
  private:
   void place(BufferId id, Region region, size_t& end);
+  int64_t value_count(int id) const;
   void emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
 
   const Graph& graph_;
   std::vector<BufferInfo>& buffers_;
   ops::Type type_;
-  int64_t rows_;
+  int64_t rows_;  // room for the microbatch's tokens: what ranks that divide them move around is of even size
   Targets targets_;
   const Node* node_ = nullptr;
   int index_ = -1;

@@ -36,6 +36,7 @@ struct ValueInfo {
   int64_t width = 1;
   int producer = -1;          // node, or -1 for an input of the model
   bool needs_gradient = false;
+  int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
 };
 
 // How a parameter starts: normal(0, scale), zeros or ones. Independent of split and rank: a function of (seed, name, index).

@@ -15,6 +15,7 @@ namespace ppengine::engine {
 
 struct ParallelOptions {
   int pipeline = 1, data = 1, tensor = 1;
+  bool sequence_parallel = false;  // tensor-parallel ranks divide the tokens where they do not divide the width: norms, residuals
   int stages = 0;  // 0: the schedule's default
   int microbatches = 1;
   std::string schedule = "1f1b";

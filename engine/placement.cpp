@@ -18,8 +18,9 @@ void for_each_stretch(const Placement& placement, Copy&& copy) {
     if (i != at) (i < at ? outer : inner) *= dims[i];
   for (int64_t i = 0; i < outer; ++i)
     for (const int64_t section : placement.sections) {
-      const int64_t count = section / placement.ranks * inner;
-      copy(static_cast<size_t>(begin + placement.rank * count), static_cast<size_t>(part), static_cast<size_t>(count));
+      const Stretch mine = stretch_of(section, placement.rank, placement.ranks);
+      const int64_t count = mine.count * inner;
+      copy(static_cast<size_t>(begin + mine.begin * inner), static_cast<size_t>(part), static_cast<size_t>(count));
       begin += section * inner;
       part += count;
     }
@@ -27,9 +28,22 @@ void for_each_stretch(const Placement& placement, Copy&& copy) {
 
 }  // namespace
 
+Stretch stretch_of(int64_t size, int rank, int ranks) {
+  const int64_t share = size / ranks, more = size % ranks;
+  return {rank * share + std::min<int64_t>(rank, more), share + (rank < more ? 1 : 0)};
+}
+
+ops::Shape Placement::part() const {
+  ops::Shape shape = whole;
+  if (!is_split()) return shape;
+  shape[dimension] = 0;
+  for (const int64_t section : sections) shape[dimension] += stretch_of(section, rank, ranks).count;
+  return shape;
+}
+
 void take_part(const Placement& placement, std::span<const float> whole, std::span<float> part) {
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == placement.whole.count() &&
-                  whole.size() == part.size() * static_cast<size_t>(placement.ranks));
+                  static_cast<int64_t>(part.size()) == placement.part().count());
   for_each_stretch(placement, [&](size_t from, size_t to, size_t count) {
     std::copy_n(whole.data() + from, count, part.data() + to);
   });
@@ -37,7 +51,7 @@ void take_part(const Placement& placement, std::span<const float> whole, std::sp
 
 void put_part(const Placement& placement, std::span<const float> part, std::span<float> whole) {
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == placement.whole.count() &&
-                  whole.size() == part.size() * static_cast<size_t>(placement.ranks));
+                  static_cast<int64_t>(part.size()) == placement.part().count());
   for_each_stretch(placement, [&](size_t to, size_t from, size_t count) {
     std::copy_n(part.data() + from, count, whole.data() + to);
   });

@@ -14,7 +14,7 @@
 namespace ppengine::engine {
 
 Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length)
-    : options_(options), mesh_(world, options_.parallel.mesh()), graph_(shard_graph(graph, mesh_.place().tensor, options_.parallel.tensor)) {
+    : options_(options), mesh_(world, options_.parallel.mesh()), graph_(shard_graph(graph, mesh_.place().tensor, options_.parallel.tensor, options_.parallel.sequence_parallel)) {
   const ParallelOptions& parallel = options_.parallel;
   if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
   if (batch_size % parallel.data != 0)

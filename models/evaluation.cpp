@@ -68,7 +68,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.parallel;
   const comm::Mesh mesh(world, parallel.mesh());
-  const auto graph = engine::shard_graph(build_graph(model.config), mesh.place().tensor, parallel.tensor);
+  const auto graph = engine::shard_graph(build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/weights.hpp>
 
@@ -71,7 +72,6 @@ GenerationRun::GenerationRun(GenerationOptions options)
     check_prompt(prompts_[i], name_of(i, count), source_.config);
     longest_ = std::max(longest_, prompts_[i].size());
   }
-  if (options_.parallel.tensor != 1) throw ConfigError("--tp: generation over tensor-parallel ranks is not there yet; use --pp");
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
 }
@@ -117,8 +117,11 @@ void GenerationRun::submit(Generator& generator) const {
 }
 
 void GenerationRun::run(comm::Communicator& world) const {
-  const auto model = load_for_inference(source_, options_.parallel, world, options_.weight_seed);
-  Generator generator(*model, generator_options(), world);
+  const comm::Mesh mesh(world, options_.parallel.mesh());
+  const auto model = load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, mesh.place().tensor);
+  GeneratorOptions how = generator_options();
+  if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
+  Generator generator(*model, how, mesh.pipeline());
   for (const auto& prompt : prompts_) generator.prepare(static_cast<std::int64_t>(prompt.size()));
   world.barrier();  // nobody's compiling counts as somebody else's prefill
   if (world.rank() == 0) submit(generator);
@@ -126,8 +129,8 @@ void GenerationRun::run(comm::Communicator& world) const {
 }
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
-                                                      comm::Communicator& pipeline, std::uint64_t weight_seed) {
-  const auto graph = build_graph(source.config);
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed, int tensor_rank) {
+  const auto graph = engine::shard_graph(build_graph(source.config), tensor_rank, parallel.tensor);
   const int ranks = pipeline.size(), stages = parallel.stages > 0 ? parallel.stages : ranks;
   if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));
   std::vector<int> stage_rank;

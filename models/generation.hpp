@@ -62,8 +62,9 @@ class GenerationRun {
   std::size_t longest_ = 0;
 };
 
-// The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once.
+// The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
+// that divide each stage.
 std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
-                                                      comm::Communicator& pipeline, std::uint64_t weight_seed);
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed, int tensor_rank = 0);
 
 }  // namespace ppengine::models

@@ -62,7 +62,8 @@ struct Generator::Impl {
   std::int64_t vocabulary;
   std::vector<Group> groups;
   std::deque<int> in_flight;
-  std::vector<std::int32_t> ids, positions;
+  std::vector<std::int32_t> ids, positions, shared_tokens;
+  Job shared_job;
 
   std::mutex mutex;  // of what follows
   std::deque<Waiting> waiting;
@@ -71,8 +72,8 @@ struct Generator::Impl {
 
   Impl(engine::ModelRank& model, const GeneratorOptions& how, comm::Communicator& pipeline)
       : options(how),
-        decoder(model, {how.capacity, how.groups, how.sequences, &pipeline}),
-        chain(pipeline, how.sequences),
+        decoder(model, {how.capacity, how.groups, how.sequences, &pipeline, how.tensor}),
+        chain(pipeline, how.sequences, how.tensor),
         vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
         groups(static_cast<std::size_t>(how.groups)) {
     const auto sequences = static_cast<std::size_t>(how.sequences);
@@ -85,9 +86,10 @@ struct Generator::Impl {
     positions.resize(sequences);
   }
 
-  // What every rank does with a job; the first rank gives the tokens that go in.
+  // What every rank of the chain does with a job; the first rank gives the tokens that go in.
   void carry_out(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
     Group& group = groups[static_cast<std::size_t>(job.group)];
+    if (job.kind == Job::prefill || job.kind == Job::step) tell(job, tokens);
     if (job.kind == Job::begin && chain.is_last()) {
       Chooser& chooser = group.choosers[static_cast<std::size_t>(job.sequence)];
       chooser.sampler.emplace(beginning.sampling, beginning.number);
@@ -97,7 +99,23 @@ struct Generator::Impl {
     } else if (job.kind == Job::step) {
       std::ranges::transform(job.positions, positions.begin(), [](std::int32_t position) { return std::max(position, 0); });
       const std::span<float> logits = decoder.step(job.group, positions, tokens);
-      if (chain.is_last()) choose(job, group, logits);
+      if (chain.is_last() && chain.leads()) choose(job, group, logits);
+    }
+  }
+
+  // Ranks that divide this one's work do it at the same time.
+  void tell(const Job& job, std::span<const std::int32_t> tokens) {
+    if (!options.tensor || !chain.leads()) return;
+    shared_job = job;
+    shared_tokens.assign(tokens.begin(), tokens.end());
+    chain.share(shared_job, shared_tokens);
+  }
+
+  void take_part() {
+    for (;;) {
+      chain.share(shared_job, shared_tokens);
+      if (shared_job.kind == Job::end) return;
+      carry_out(shared_job, {}, shared_tokens);
     }
   }
 
@@ -237,6 +255,7 @@ struct Generator::Impl {
       collect(next);
     }
     chain.pass_on({});
+    tell({}, {});
   }
 
   void follow() {
@@ -248,6 +267,7 @@ struct Generator::Impl {
       if (job.kind == Job::end) break;
       carry_out(job, beginning, {});
     }
+    tell({}, {});
     for (Group& group : groups) group.message.wait();
   }
 };
@@ -286,6 +306,7 @@ void Generator::cancel(std::uint64_t number) {
 }
 
 void Generator::run() {
+  if (!impl_->chain.leads()) return impl_->take_part();
   impl_->chain.is_first() ? impl_->lead() : impl_->follow();
   impl_->chain.flush();
 }

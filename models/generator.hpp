@@ -48,6 +48,7 @@ struct GeneratorOptions {
   int groups = 1;              // microbatches in flight; as many as ranks keep all of them busy
   std::int64_t sequences = 1;  // requests of a group that go through the stages together
   std::int64_t chunk = 512;    // tokens of a prompt that go through the stages at once
+  comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 
 class Generator {

@@ -22,9 +22,36 @@ std::size_t beginning_bytes(std::size_t prompt) { return sizeof(Fixed) + prompt 
 
 }  // namespace
 
-JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences)
-    : ranks_(ranks), incoming_(fixed_words + static_cast<std::size_t>(sequences)) {
+JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences, comm::Communicator* tensor)
+    : ranks_(ranks), tensor_(tensor), incoming_(fixed_words + static_cast<std::size_t>(sequences)), shared_(incoming_.size() + 1) {
   for (Outgoing& one : outgoing_) one.job.resize(incoming_.size());
+}
+
+void JobChain::write(const Job& job, std::vector<std::int32_t>& words) const {
+  const std::array<std::int32_t, fixed_words> fixed{job.kind, job.group, job.sequence, job.position, job.length};
+  std::ranges::copy(fixed, words.begin());
+  std::ranges::copy(job.positions, words.begin() + fixed_words);
+}
+
+void JobChain::read(const std::vector<std::int32_t>& words, Job& job) const {
+  job.kind = static_cast<Job::Kind>(words[0]);
+  job.group = words[1];
+  job.sequence = words[2];
+  job.position = words[3];
+  job.length = words[4];
+  job.positions.assign(words.begin() + fixed_words, words.begin() + static_cast<std::ptrdiff_t>(incoming_.size()));
+}
+
+void JobChain::share(Job& job, std::vector<std::int32_t>& tokens) {
+  if (!tensor_) return;
+  if (leads()) {
+    write(job, shared_);
+    shared_.back() = static_cast<std::int32_t>(tokens.size());
+  }
+  tensor_->broadcast(shared_.data(), shared_.size() * sizeof(std::int32_t), 0).wait();
+  if (!leads()) read(shared_, job);
+  tokens.resize(static_cast<std::size_t>(shared_.back()));
+  if (!tokens.empty()) tensor_->broadcast(tokens.data(), tokens.size() * sizeof(std::int32_t), 0).wait();
 }
 
 void JobChain::pass_on(const Job& job, const Beginning& beginning) {
@@ -32,9 +59,7 @@ void JobChain::pass_on(const Job& job, const Beginning& beginning) {
   Outgoing& out = outgoing_[next_];
   next_ = (next_ + 1) % outgoing_.size();
   out.sent.wait();
-  const std::array<std::int32_t, fixed_words> fixed{job.kind, job.group, job.sequence, job.position, job.length};
-  std::ranges::copy(fixed, out.job.begin());
-  std::ranges::copy(job.positions, out.job.begin() + fixed_words);
+  write(job, out.job);
   std::vector<comm::Pending> sent{ranks_.send(out.job.data(), out.job.size() * sizeof(std::int32_t), ranks_.rank() + 1, job_tag)};
   if (job.kind == Job::begin) {
     const Fixed first{beginning.sampling, beginning.number};
@@ -52,12 +77,7 @@ void JobChain::flush() {
 
 void JobChain::receive(Job& job, Beginning& beginning) {
   ranks_.recv(incoming_.data(), incoming_.size() * sizeof(std::int32_t), ranks_.rank() - 1, job_tag).wait();
-  job.kind = static_cast<Job::Kind>(incoming_[0]);
-  job.group = incoming_[1];
-  job.sequence = incoming_[2];
-  job.position = incoming_[3];
-  job.length = incoming_[4];
-  job.positions.assign(incoming_.begin() + fixed_words, incoming_.end());
+  read(incoming_, job);
   if (job.kind != Job::begin) return;
   incoming_beginning_.resize(beginning_bytes(static_cast<std::size_t>(job.length)));
   ranks_.recv(incoming_beginning_.data(), incoming_beginning_.size(), ranks_.rank() - 1, beginning_tag).wait();

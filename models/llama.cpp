@@ -51,7 +51,9 @@ void build_llama(engine::Graph& graph, const LlamaConfig& config, const BuildOpt
                      {"self_attn.o_proj", TensorSplit::inputs},
                      {"mlp.gate_proj", TensorSplit::outputs},
                      {"mlp.up_proj", TensorSplit::outputs},
-                     {"mlp.down_proj", TensorSplit::inputs}});
+                     {"mlp.down_proj", TensorSplit::inputs},
+                     {"embed_tokens", TensorSplit::vocabulary},
+                     {"lm_head", TensorSplit::vocabulary}});
   finish_causal_model(graph, x, config.vocabulary, config.tied_head ? "model.embed_tokens.weight" : "", config.initializer_range);
 }
 

@@ -32,20 +32,23 @@ class CompiledEmbedding : public CompiledNode {
 
 class EmbeddingNode : public NodeOp {
  public:
-  explicit EmbeddingNode(const EmbeddingOptions& options) : options_(options) {}
+  EmbeddingNode(const EmbeddingOptions& options, int rank, int ranks) : options_(options), rows_(stretch_of(options.vocabulary, rank, ranks)) {}
   const char* kind() const override { return "embedding"; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * options_.width); }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
     return std::make_unique<CompiledEmbedding>(
-        device, ops::EmbeddingSpec{options.batch, options.length, options_.width, options_.vocabulary, options_.positions, 0, options.type});
+        device, ops::EmbeddingSpec{options.batch, options.length, options_.width, rows_.count, options_.positions, rows_.begin, options.type});
   }
 
  private:
   EmbeddingOptions options_;
+  Stretch rows_;  // of the table, here
 };
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options) { return std::make_shared<EmbeddingNode>(options); }
+std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options, int rank, int ranks) {
+  return std::make_shared<EmbeddingNode>(options, rank, ranks);
+}
 
 }  // namespace ppengine::engine

@@ -37,12 +37,12 @@ class CompiledLinear : public CompiledNode {
 
 class LinearNode : public NodeOp {
  public:
-  LinearNode(int64_t in, const LinearOptions& options) : in_(in), options_(options) {}
+  LinearNode(int64_t in, const LinearOptions& options, int64_t counted_out) : in_(in), counted_out_(counted_out), options_(options) {}
   const char* kind() const override { return "linear"; }
   bool adds_residual() const override { return true; }
 
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
-    return 2.0 * double(batch) * double(length) * double(in_) * double(options_.out);
+    return 2.0 * double(batch) * double(length) * double(in_) * double(counted_out_);
   }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
@@ -60,12 +60,14 @@ class LinearNode : public NodeOp {
   }
 
  private:
-  int64_t in_;
+  int64_t in_, counted_out_;
   LinearOptions options_;
 };
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options) { return std::make_shared<LinearNode>(in, options); }
+std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options, int64_t counted_out) {
+  return std::make_shared<LinearNode>(in, options, counted_out > 0 ? counted_out : options.out);
+}
 
 }  // namespace ppengine::engine

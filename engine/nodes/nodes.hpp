@@ -5,8 +5,10 @@
 
 namespace ppengine::engine {
 
-std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options);
-std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options);
+// counted_out: what its cost is estimated from, where tensor-parallel ranks have uneven parts and must all cut stages alike.
+std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options, int64_t counted_out = 0);
+// Of a table that tensor-parallel ranks divide (options.vocabulary is the whole one's): tokens of other ranks give zeros.
+std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options, int rank = 0, int ranks = 1);
 std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options);
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width);
 std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width);
@@ -17,9 +19,28 @@ std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t
 std::shared_ptr<const NodeOp> make_attention_node(const AttentionOptions& options, bool packed);
 std::shared_ptr<const NodeOp> make_rotary_node(const RotaryOptions& options);
 std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes);
-// Identity; the gradient is summed over tensor-parallel ranks.
-std::shared_ptr<const NodeOp> make_tensor_copy_node(int64_t width);
-// Sums over tensor-parallel ranks; the gradient is passed on.
-std::shared_ptr<const NodeOp> make_tensor_sum_node(int64_t width);
+// From each tensor-parallel rank's stretch of the classes, of which there are `classes` in all.
+std::shared_ptr<const NodeOp> make_split_cross_entropy_node(int64_t classes, int rank, int ranks);
+
+// Where tensor-parallel ranks meet. width: of the whole value.
+enum class TensorMeeting {
+  copy,          // into divided work: identity; the gradient is summed over ranks
+  sum,           // out of it: the sum over ranks; the gradient is passed on
+  gather_width,  // stretches of the width, put together; each rank takes its own stretch of the gradient
+  // Where ranks have parts of the tokens (rows) elsewhere:
+  copy_rows,    // into divided work: all tokens; the gradient is summed, and each rank keeps its tokens
+  sum_rows,     // out of it: each rank has the sum for its tokens; the gradient is that of all tokens
+  gather_rows,  // into work that every rank does: all tokens; each rank takes its tokens of the gradient
+  take_rows,    // out of it
+};
+std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks);
+
+// The tokens (rows) of a microbatch that a rank has. Parts lie at even distances, so that collectives move parts of one size: the last
+// ranks may have fewer tokens than that, and what lies behind them in memory has no meaning.
+struct RowPart {
+  int64_t first, count;
+  int64_t room;  // rows of a part in memory
+};
+RowPart row_part(const CompileOptions& options, int rank, int ranks);
 
 }  // namespace ppengine::engine

@@ -1,5 +1,7 @@
 // Layer norm and RMS norm as nodes.
+#include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/norm.hpp>
 
 namespace ppengine::engine {
@@ -7,7 +9,7 @@ namespace {
 
 class CompiledNorm : public CompiledNode {
  public:
-  CompiledNorm(ops::Device& device, const ops::NormSpec& spec) : spec_(spec), op_(ops::Norm::make(device, spec)) {}
+  CompiledNorm(ops::Device& device, const ops::NormSpec& spec, int ranks) : spec_(spec), ranks_(ranks), op_(ops::Norm::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), gamma = emit.parameter(0), beta = spec_.bias ? emit.parameter(1) : no_buffer;
@@ -28,6 +30,7 @@ class CompiledNorm : public CompiledNode {
       emit.finish_gradient(0, target);
     }
     const BufferId diff_gamma = emit.parameter_gradient(0), diff_beta = spec_.bias ? emit.parameter_gradient(1) : no_buffer;
+    if (ranks_ > 1) return sum_parameter_gradients(emit, {src, diff_dst, mean, rstd}, diff_gamma, diff_beta);
     emit.parameter_gradients({src, diff_dst, mean, rstd}, [=, op = op_.get()](const Run& run, bool accumulate) {
       op->backward_weight(run.stream, run.at(src), run.at(diff_dst), run.as<float>(mean), run.as<float>(rstd), run.as<float>(diff_gamma),
                           run.as<float>(diff_beta), accumulate);
@@ -35,16 +38,39 @@ class CompiledNorm : public CompiledNode {
   }
 
  private:
+  // Each rank's tokens give a summand: what is added to the gradients is the sum, so that they are whole on every rank, as for all
+  // parameters that are not divided, and whatever reduces them over other axes need not know.
+  void sum_parameter_gradients(Emitter& emit, const std::vector<BufferId>& reads, BufferId diff_gamma, BufferId diff_beta) {
+    const BufferId src = reads[0], diff_dst = reads[1], mean = reads[2], rstd = reads[3];
+    const auto width = static_cast<size_t>(spec_.width), count = spec_.bias ? 2 * width : width;
+    const BufferId summands = emit.workspace(count * sizeof(float));
+    emit.parameter_gradients(reads, {summands}, [=, op = op_.get(), bias = spec_.bias](const Run& run, bool accumulate) {
+      float* const gamma = run.as<float>(summands);
+      float* const beta = bias ? gamma + width : nullptr;
+      op->backward_weight(run.stream, run.at(src), run.at(diff_dst), run.as<float>(mean), run.as<float>(rstd), gamma, beta, false);
+      if (run.tensor) run.tensor->allreduce(gamma, count, ops::Type::f32, run.stream).wait_on(run.stream);
+      const auto put = [&](float* to, const float* from) {
+        if (accumulate)
+          ops::add(run.stream, ops::Type::f32, to, from, to, static_cast<int64_t>(width));
+        else
+          run.stream.copy(to, from, width * sizeof(float));
+      };
+      put(run.as<float>(diff_gamma), gamma);
+      if (bias) put(run.as<float>(diff_beta), beta);
+    });
+  }
+
   size_t statistics_bytes() const { return static_cast<size_t>(spec_.rows) * sizeof(float); }
   BufferId saved_mean(Emitter& emit) const { return emit.saved("mean", spec_.kind == ops::NormKind::layer ? statistics_bytes() : 0); }
 
   ops::NormSpec spec_;
+  int ranks_;  // that have parts of the tokens
   std::unique_ptr<ops::Norm> op_;
 };
 
 class NormNode : public NodeOp {
  public:
-  NormNode(int64_t width, const NormOptions& options) : width_(width), options_(options) {}
+  NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1) : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
 
@@ -52,18 +78,23 @@ class NormNode : public NodeOp {
                                         const CompileOptions& options) const override {
     ops::NormSpec spec;
     spec.kind = options_.kind;
-    spec.rows = options.batch * options.length;
+    spec.rows = row_part(options, rank_, ranks_).count;
     spec.width = width_;
     spec.epsilon = options_.epsilon;
     spec.bias = options_.bias;
     spec.add_diff_src = plan.add_gradient[0];
     spec.type = options.type;
-    return std::make_unique<CompiledNorm>(device, spec);
+    return std::make_unique<CompiledNorm>(device, spec, ranks_);
+  }
+
+  std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override {
+    return std::make_shared<NormNode>(width_, options_, rank, ranks);
   }
 
  private:
   int64_t width_;
   NormOptions options_;
+  int rank_, ranks_;
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Pointwise nodes: activations, gated SiLU, sum, product, dropout; and softmax.
+#include <algorithm>
+
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/softmax.hpp>
@@ -9,7 +11,7 @@ namespace {
 // A node whose arithmetic is a few operations per element and whose compiled form is made by a function.
 class PointwiseNode : public NodeOp {
  public:
-  using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, int64_t count)>;
+  using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, const RowPart& rows)>;
   // narrowed: the same op for another width; null: it cannot work on a part of the width.
   using Narrowed = std::function<std::shared_ptr<const NodeOp>(int64_t width)>;
   PointwiseNode(const char* kind, int64_t width, double cost, Make make, Narrowed narrowed = {})
@@ -17,10 +19,16 @@ class PointwiseNode : public NodeOp {
   const char* kind() const override { return kind_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
-    return make_(device, options, options.batch * options.length * width_);
+    return make_(device, options, row_part(options, rank_, ranks_));
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override { return narrowed_ ? narrowed_(width_ / ranks) : nullptr; }
+  std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override {
+    auto mine = std::make_shared<PointwiseNode>(*this);
+    mine->rank_ = rank;
+    mine->ranks_ = ranks;
+    return mine;
+  }
 
  private:
   const char* kind_;
@@ -28,6 +36,7 @@ class PointwiseNode : public NodeOp {
   double cost_;
   Make make_;
   Narrowed narrowed_;
+  int rank_ = 0, ranks_ = 1;  // that have parts of the tokens
 };
 
 class CompiledActivation : public CompiledNode {
@@ -139,8 +148,8 @@ class CompiledMultiply : public CompiledNode {
 
 class CompiledDropout : public CompiledNode {
  public:
-  CompiledDropout(ops::Type type, int64_t count, int64_t per_sequence, float p, uint64_t site)
-      : type_(type), count_(count), per_sequence_(per_sequence), p_(p), site_(site) {}
+  CompiledDropout(ops::Type type, int64_t count, int64_t begin, int64_t per_sequence, float p, uint64_t site)
+      : type_(type), count_(count), begin_(begin), per_sequence_(per_sequence), p_(p), site_(site) {}
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output();
     emit.forward({src}, {dst}, drop(src, dst));
@@ -157,51 +166,57 @@ class CompiledDropout : public CompiledNode {
   // The mask is a function of step, site and the element's place in the global batch: it needs no memory and no split changes it.
   Emitter::Body drop(BufferId from, BufferId to) const {
     return [=, *this](const Run& run) {
-      const auto first = static_cast<uint64_t>(run.first_sequence * per_sequence_);
+      const auto first = static_cast<uint64_t>(run.first_sequence * per_sequence_ + begin_);
       ops::dropout(run.stream, type_, run.at(from), nullptr, run.at(to), count_, p_, run.dropout_key ^ site_, first);
     };
   }
   ops::Type type_;
-  int64_t count_, per_sequence_;
+  int64_t count_, begin_, per_sequence_;
   float p_;
   uint64_t site_;
 };
 
 }  // namespace
 
+RowPart row_part(const CompileOptions& options, int rank, int ranks) {
+  const int64_t rows = options.batch * options.length, room = (rows + ranks - 1) / ranks;
+  return {rank * room, std::clamp<int64_t>(rows - rank * room, 0, room), room};
+}
+
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
-  return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t count) {
-    return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, count, options.type});
+  return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, rows.count * width, options.type});
   }, [=](int64_t part) { return make_activation_node(kind, part); });
 }
 
 std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t) {
-    return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{options.batch * options.length, width, options.type});
+  return std::make_shared<PointwiseNode>("softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{rows.count, width, options.type});
   });
 }
 
 std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("gated_silu", width, 12.0, [=](ops::Device& device, const CompileOptions& options, int64_t) {
-    return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{options.batch * options.length, width, width, options.type});
+  return std::make_shared<PointwiseNode>("gated_silu", width, 12.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, width, options.type});
   }, make_gated_silu_node);
 }
 
 std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("add", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
-    return std::make_unique<CompiledAdd>(options.type, count);
+  return std::make_shared<PointwiseNode>("add", width, 1.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledAdd>(options.type, rows.count * width);
   }, make_add_node);
 }
 
 std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("multiply", width, 1.0, [](ops::Device&, const CompileOptions& options, int64_t count) {
-    return std::make_unique<CompiledMultiply>(options.type, count);
+  return std::make_shared<PointwiseNode>("multiply", width, 1.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledMultiply>(options.type, rows.count * width);
   }, make_multiply_node);
 }
 
 std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site) {
-  return std::make_shared<PointwiseNode>("dropout", width, 8.0, [=](ops::Device&, const CompileOptions& options, int64_t count) {
-    return std::make_unique<CompiledDropout>(options.type, count, options.length * width, options.training ? p : 0.0f, site);
+  return std::make_shared<PointwiseNode>("dropout", width, 8.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
+    return std::make_unique<CompiledDropout>(options.type, rows.count * width, rows.first * width, options.length * width, options.training ? p : 0.0f,
+                                             site);
   });
 }
 

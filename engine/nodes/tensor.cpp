@@ -1,30 +1,72 @@
-// The two nodes that tensor-parallel ranks need: where a value that all of them have goes into divided work, and where
-// they sum its results.
+// The nodes at which tensor-parallel ranks meet: where a value that all of them have goes into divided work, where they
+// sum its results, and where parts of the tokens or of the width are put together.
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
 namespace {
 
+// Where costs are measured, one rank runs alone (Run::tensor is null): it then moves as much memory, without the messages.
 class CompiledCollective : public CompiledNode {
  public:
-  CompiledCollective(const Node& node, int64_t width, const CompileOptions& options)
-      : output_(node.output), count_(options.batch * options.length * width), type_(options.type) {}
+  CompiledCollective(const Node& node, int64_t width, int ranks, const CompileOptions& options)
+      : output_(node.output),
+        ranks_(ranks),
+        count_(static_cast<size_t>(options.batch * options.length * width)),
+        part_(static_cast<size_t>(row_part(options, 0, ranks).room * width)),
+        type_(options.type) {}
 
  protected:
   Emitter::Body sum_over_ranks(BufferId from, BufferId to) const {
-    return [from, to, type = type_, count = static_cast<size_t>(count_)](const Run& run) {
+    return [from, to, type = type_, count = count_](const Run& run) {
       if (run.tensor)
         run.tensor->allreduce(run.at(from), run.at(to), count, type, run.stream).wait_on(run.stream);
-      else  // costs are measured on one rank alone
+      else
         run.stream.copy(run.at(to), run.at(from), count * ops::size_of(type));
     };
   }
+  // Sums over ranks; each keeps its part of the tokens.
+  Emitter::Body scatter(BufferId from, BufferId to) const {
+    return [from, to, type = type_, part = part_](const Run& run) {
+      if (run.tensor)
+        run.tensor->reduce_scatter(run.at(from), run.at(to), part, type, run.stream).wait_on(run.stream);
+      else
+        run.stream.copy(run.at(to), run.at(from), part * ops::size_of(type));
+    };
+  }
+  Emitter::Body gather(BufferId from, BufferId to) const {
+    return [from, to, type = type_, part = part_, ranks = ranks_](const Run& run) {
+      if (run.tensor) {
+        run.tensor->all_gather(run.at(from), run.at(to), part, type, run.stream).wait_on(run.stream);
+        return;
+      }
+      const size_t bytes = part * ops::size_of(type);
+      for (int r = 0; r < ranks; ++r) run.stream.copy(run.as<std::byte>(to) + static_cast<size_t>(r) * bytes, run.at(from), bytes);
+    };
+  }
+  // This rank's tokens of what all ranks have.
+  Emitter::Body take(BufferId from, BufferId to) const {
+    return [from, to, bytes = part_ * ops::size_of(type_)](const Run& run) {
+      const auto rank = static_cast<size_t>(run.tensor ? run.tensor->rank() : 0);
+      run.stream.copy(run.at(to), run.as<std::byte>(from) + rank * bytes, bytes);
+    };
+  }
+  void emit_backward(Emitter& emit, Emitter::Body (CompiledCollective::*body)(BufferId, BufferId) const) const {
+    const BufferId diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({diff_dst}, {target.diff}, (this->*body)(diff_dst, target.diff));
+    emit.finish_gradient(0, target);
+  }
+  void emit_forward(Emitter& emit, Emitter::Body (CompiledCollective::*body)(BufferId, BufferId) const) const {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, (this->*body)(src, dst));
+  }
 
-  int output_;
-
- private:
-  int64_t count_;
+  int output_, ranks_;
+  size_t count_;  // elements of all tokens
+  size_t part_;   // of a rank's part of them, with the room behind it
   ops::Type type_;
 };
 
@@ -32,50 +74,120 @@ class CompiledCopy : public CompiledCollective {
  public:
   using CompiledCollective::CompiledCollective;
   void forward(Emitter& emit) override { emit.set_value(output_, emit.input(0)); }  // no instruction: the same memory
-  void backward(Emitter& emit) override {
-    const BufferId diff_dst = emit.output_gradient();
-    const GradientTarget target = emit.begin_gradient(0, false);
-    if (!target) return;
-    emit.input_half({diff_dst}, {target.diff}, sum_over_ranks(diff_dst, target.diff));
-    emit.finish_gradient(0, target);
-  }
+  void backward(Emitter& emit) override { emit_backward(emit, &CompiledCopy::sum_over_ranks); }
 };
 
 class CompiledSum : public CompiledCollective {
  public:
   using CompiledCollective::CompiledCollective;
-  void forward(Emitter& emit) override {
-    const BufferId src = emit.input(0), dst = emit.output();
-    emit.forward({src}, {dst}, sum_over_ranks(src, dst));
-  }
+  void forward(Emitter& emit) override { emit_forward(emit, &CompiledSum::sum_over_ranks); }
   void backward(Emitter& emit) override { emit.pass_gradient(0); }
+};
+
+class CompiledSumRows : public CompiledCollective {
+ public:
+  using CompiledCollective::CompiledCollective;
+  void forward(Emitter& emit) override { emit_forward(emit, &CompiledSumRows::scatter); }
+  void backward(Emitter& emit) override { emit_backward(emit, &CompiledSumRows::gather); }
+};
+
+class CompiledGatherRows : public CompiledCollective {
+ public:
+  using CompiledCollective::CompiledCollective;
+  void forward(Emitter& emit) override { emit_forward(emit, &CompiledGatherRows::gather); }
+  void backward(Emitter& emit) override { emit_backward(emit, &CompiledGatherRows::take); }
+};
+
+class CompiledCopyRows : public CompiledCollective {
+ public:
+  using CompiledCollective::CompiledCollective;
+  void forward(Emitter& emit) override { emit_forward(emit, &CompiledCopyRows::gather); }
+  void backward(Emitter& emit) override { emit_backward(emit, &CompiledCopyRows::scatter); }
+};
+
+class CompiledTakeRows : public CompiledCollective {
+ public:
+  using CompiledCollective::CompiledCollective;
+  void forward(Emitter& emit) override { emit_forward(emit, &CompiledTakeRows::take); }
+  void backward(Emitter& emit) override { emit_backward(emit, &CompiledTakeRows::gather); }
+};
+
+// Stretches of the width side by side again. Messages are of one size: as wide as the widest stretch.
+class CompiledGatherWidth : public CompiledCollective {
+ public:
+  CompiledGatherWidth(const Node& node, int64_t width, int ranks, const CompileOptions& options)
+      : CompiledCollective(node, width, ranks, options), rows_(options.batch * options.length), width_(width) {}
+
+  void forward(Emitter& emit) override {
+    const size_t slot = static_cast<size_t>(rows_ * stretch_of(width_, 0, ranks_).count);  // elements
+    const BufferId src = emit.input(0), dst = emit.output(), slots = emit.workspace(slot * static_cast<size_t>(ranks_) * ops::size_of(type_));
+    emit.forward({src}, {slots, dst}, [=, *this](const Run& run) {
+      const int rank = run.tensor ? run.tensor->rank() : 0;
+      const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<size_t>(r) * slot * ops::size_of(type_); };
+      run.stream.copy(at(rank), run.at(src), mine(rank) * ops::size_of(type_));
+      if (run.tensor) run.tensor->all_gather(at(rank), run.at(slots), slot, type_, run.stream).wait_on(run.stream);
+      for (int r = 0; r < ranks_; ++r) ops::copy_strided(run.stream, {at(r), type_, {rows_, stretch_of(width_, r, ranks_).count}}, columns(run.at(dst), r));
+    });
+  }
+
+  // Every rank has the gradient of all columns: it takes its own.
+  void backward(Emitter& emit) override {
+    const BufferId diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({diff_dst}, {target.diff}, [=, *this](const Run& run) {
+      const int rank = run.tensor ? run.tensor->rank() : 0;
+      ops::copy_strided(run.stream, columns(run.at(diff_dst), rank), {run.at(target.diff), type_, {rows_, stretch_of(width_, rank, ranks_).count}});
+    });
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  size_t mine(int rank) const { return static_cast<size_t>(rows_ * stretch_of(width_, rank, ranks_).count); }
+  ops::Tensor columns(void* whole, int rank) const {
+    const Stretch its = stretch_of(width_, rank, ranks_);
+    return ops::Tensor(whole, type_, {rows_, width_}).slice(1, its.begin, its.begin + its.count);
+  }
+  int64_t rows_, width_;
 };
 
 template <class Compiled>
 class CollectiveNode : public NodeOp {
  public:
-  CollectiveNode(const char* kind, int64_t width) : kind_(kind), width_(width) {}
+  CollectiveNode(const char* kind, int64_t width, int ranks) : kind_(kind), width_(width), ranks_(ranks) {}
   const char* kind() const override { return kind_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return double(batch * length * width_);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
-    return std::make_unique<Compiled>(node, width_, options);
+    return std::make_unique<Compiled>(node, width_, ranks_, options);
   }
 
  private:
   const char* kind_;
   int64_t width_;
+  int ranks_;
 };
+
+template <class Compiled>
+std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ranks) {
+  return std::make_shared<CollectiveNode<Compiled>>(kind, width, ranks);
+}
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_tensor_copy_node(int64_t width) {
-  return std::make_shared<CollectiveNode<CompiledCopy>>("tensor_copy", width);
-}
-std::shared_ptr<const NodeOp> make_tensor_sum_node(int64_t width) {
-  return std::make_shared<CollectiveNode<CompiledSum>>("tensor_sum", width);
+std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks) {
+  switch (what) {
+    case TensorMeeting::copy: return collective<CompiledCopy>("tensor_copy", width, ranks);
+    case TensorMeeting::sum: return collective<CompiledSum>("tensor_sum", width, ranks);
+    case TensorMeeting::gather_width: return collective<CompiledGatherWidth>("tensor_gather", width, ranks);
+    case TensorMeeting::copy_rows: return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
+    case TensorMeeting::sum_rows: return collective<CompiledSumRows>("tensor_sum_rows", width, ranks);
+    case TensorMeeting::gather_rows: return collective<CompiledGatherRows>("tensor_gather_rows", width, ranks);
+    case TensorMeeting::take_rows: return collective<CompiledTakeRows>("tensor_take_rows", width, ranks);
+  }
+  return nullptr;
 }
 
 }  // namespace ppengine::engine

@@ -29,10 +29,15 @@ struct Beginning {
 
 class JobChain {
  public:
-  JobChain(comm::Communicator& ranks, std::int64_t sequences);
+  // tensor: the ranks that divide this one's work; the first of them is in the chain, and tells the others. Null: none.
+  JobChain(comm::Communicator& ranks, std::int64_t sequences, comm::Communicator* tensor);
 
   bool is_first() const { return ranks_.rank() == 0; }
   bool is_last() const { return ranks_.rank() + 1 == ranks_.size(); }
+  // Whether this rank is in the chain, not told by one that is.
+  bool leads() const { return !tensor_ || tensor_->rank() == 0; }
+  // On all ranks that divide a stage's work: the job, and the tokens that go in, of the one that leads become those of all.
+  void share(Job& job, std::vector<std::int32_t>& tokens);
   // To the next rank, if there is one. `beginning` goes with Job::begin.
   void pass_on(const Job& job, const Beginning& beginning = {});
   // Waits until the next rank has everything: a send reads this object's memory for as long as it lasts.
@@ -50,10 +55,14 @@ class JobChain {
     std::vector<std::byte> beginning;
     comm::Pending sent;
   };
+  void write(const Job& job, std::vector<std::int32_t>& words) const;
+  void read(const std::vector<std::int32_t>& words, Job& job) const;
+
   comm::Communicator& ranks_;
+  comm::Communicator* tensor_;
   std::array<Outgoing, 4> outgoing_;  // used in turn: the sender runs ahead of the receiver by so many jobs at most
   std::size_t next_ = 0;
-  std::vector<std::int32_t> incoming_;
+  std::vector<std::int32_t> incoming_, shared_;
   std::vector<std::byte> incoming_beginning_;
 };
 

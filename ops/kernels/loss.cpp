@@ -57,7 +57,64 @@ inline void cross_entropy(const T* logits, const int* targets, float weight, flo
   });
 }
 
+// One rank's classes [first, first + classes) of a row: largest logit, Σ exp(logit - largest), the target's logit where it is among them.
+template <class Team, class T>
+inline void cross_entropy_part(const T* logits, const int* targets, float* mine, long rows, long classes, long first,
+                               long chunk) {
+  for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
+    const T* x = logits + row * classes;
+    const LogSum sum = log_sum(team, x, classes);
+    const long target = targets[row] - first;
+    if (team.lane() != 0) return;
+    mine[row] = sum.top;
+    mine[rows + row] = sum.total;
+    mine[2 * rows + row] = target >= 0 && target < classes ? load(x, target) : 0.0f;
+  });
+}
+
+// What all ranks found, put together in their order: the same loss on each of them.
+template <class Team, class T>
+inline void cross_entropy_join(const T* logits, const int* targets, const float* all, int ranks, float weight,
+                               float* losses, T* diff, long rows, long classes, long first, long all_classes,
+                               long chunk) {
+  for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
+    const T* x = logits + row * classes;
+    T* out = diff + row * classes;
+    const long target = targets[row];
+    const bool leader = team.lane() == 0;
+    if (target < 0 || target >= all_classes) {
+      if (leader) losses[row] = 0.0f;
+      if (diff) for_width(team, classes, [=](long i) { store(out, i, 0.0f); });
+      return;
+    }
+    float top = -3.4e38f, total = 0, hit = 0;
+    for (int r = 0; r < ranks; ++r) top = sycl::fmax(top, all[3 * r * rows + row]);
+    for (int r = 0; r < ranks; ++r) {
+      const float* its = all + 3 * r * rows + row;
+      total += its[rows] * fast_exp(its[0] - top);
+      hit += its[2 * rows];
+    }
+    if (leader) losses[row] = sycl::log(total) - (hit - top);
+    if (!diff) return;
+    const float factor = weight / total;
+    for_width(team, classes, [=](long i) { store(out, i, factor * fast_exp(load(x, i) - top)); });
+    sycl::group_barrier(team.group);
+    const long here = target - first;
+    if (leader && here >= 0 && here < classes) store(out, here, weight * (fast_exp(hit - top) / total - 1.0f));
+  });
+}
+
 #define STAMP(SUFFIX, T, TEAM)                                                                                         \
+  KERNEL_1D cross_entropy_part_##SUFFIX(const T* logits, const int* targets, float* mine, long rows, long classes,      \
+                                        long first, long chunk) {                                                      \
+    cross_entropy_part<TEAM>(logits, targets, mine, rows, classes, first, chunk);                                       \
+  }                                                                                                                    \
+  KERNEL_1D cross_entropy_join_##SUFFIX(const T* logits, const int* targets, const float* all, int ranks, float weight, \
+                                        float* losses, T* diff, long rows, long classes, long first,                   \
+                                        long all_classes, long chunk) {                                                \
+    cross_entropy_join<TEAM>(logits, targets, all, ranks, weight, losses, diff, rows, classes, first, all_classes,      \
+                             chunk);                                                                                   \
+  }                                                                                                                    \
   KERNEL_1D cross_entropy_##SUFFIX(const T* logits, const int* targets, float weight, float* losses, T* diff,           \
                                    long rows, long classes, long chunk) {                                              \
     cross_entropy<TEAM>(logits, targets, weight, losses, diff, rows, classes, chunk);                                   \

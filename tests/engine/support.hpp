@@ -63,7 +63,9 @@ inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
   graph->output(logits);
   TensorPlan plan{{"attn.c_attn", TensorSplit::outputs, {model.width, model.width, model.width}},
                   {"attn.c_proj", TensorSplit::inputs},
-                  {"mlp.c_proj", TensorSplit::inputs}};
+                  {"mlp.c_proj", TensorSplit::inputs},
+                  {"wte", TensorSplit::vocabulary},
+                  {"lm_head", TensorSplit::vocabulary}};
   for (const char* name : model.rms ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.c_fc"}) plan.push_back({name, TensorSplit::outputs});
   graph->tensor_plan(std::move(plan));
   graph->loss(graph->cross_entropy(logits, graph->tokens("targets")));

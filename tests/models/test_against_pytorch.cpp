@@ -46,11 +46,12 @@ double difference(const StoredTensor& found, const StoredTensor& expected) {
 struct Layout {
   const char* schedule;
   int pipeline = 1, data = 1, stages = 0, microbatches = 1, tensor = 1;
+  bool sequence_parallel = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << l.schedule << ", " << l.pipeline << " x " << l.data << " x " << l.tensor << " ranks, "
-             << l.stages << " stages, " << l.microbatches << " microbatches";
+             << l.stages << " stages, " << l.microbatches << " microbatches" << (l.sequence_parallel ? ", tokens divided" : "");
 }
 
 const Layout layouts[] = {{"1f1b"},
@@ -70,6 +71,7 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   options.pipeline = layout.pipeline;
   options.data = layout.data;
   options.tensor = layout.tensor;
+  options.sequence_parallel = layout.sequence_parallel;
   options.stages = layout.stages;
   options.microbatches = layout.microbatches;
   options.schedule = layout.schedule;
@@ -168,15 +170,17 @@ BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
       BOOST_TEST_CONTEXT(name << ", " << layout) check_ten_steps(name, layout, (temporary.path / "model").string());
 }
 
-// Tensor-parallel ranks: 2, beside others.
+// Tensor-parallel ranks: 2, beside others. They have uneven parts of the vocabulary of 37.
 const char* const divisible[] = {"gpt2_tied", "gpt2_even", "llama_even"};
 const Layout tensor_layouts[] = {{"1f1b", 1, 1, 0, 1, 2}, {"1f1b", 1, 1, 0, 2, 2}, {"1f1b", 2, 1, 0, 4, 2}, {"1f1b", 1, 2, 0, 2, 2},
-                                 {"zbvzerobubble", 2, 1, 4, 4, 2}, {"dualpipev", 2, 1, 4, 4, 2}, {"interleavedzerobubble", 2, 2, 4, 2, 2}};
+                                 {"zbvzerobubble", 2, 1, 4, 4, 2}, {"dualpipev", 2, 1, 4, 4, 2}, {"interleavedzerobubble", 2, 2, 4, 2, 2},
+                                 {"1f1b", 1, 1, 0, 1, 2, true}, {"zbvzerobubble", 2, 1, 4, 4, 2, true}, {"1f1b", 2, 2, 0, 2, 2, true}};
 
 BOOST_AUTO_TEST_CASE(logits_of_tensor_parallel_ranks) {
   const TemporaryFolder temporary;
   for (const std::string name : divisible)
-    for (const Layout layout : {Layout{"1f1b", 1, 1, 0, 1, 2}, Layout{"1f1b", 2, 1, 0, 2, 2}, Layout{"1f1b", 1, 2, 0, 2, 2}})
+    for (const Layout layout : {Layout{"1f1b", 1, 1, 0, 1, 2}, Layout{"1f1b", 2, 1, 0, 2, 2}, Layout{"1f1b", 1, 2, 0, 2, 2},
+                                Layout{"1f1b", 2, 1, 0, 2, 2, true}})
       BOOST_TEST_CONTEXT(name << ", " << layout) check_logits(name, layout, (temporary.path / "logits.safetensors").string());
 }
 

@@ -70,6 +70,73 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences) {
+  Stream stream(device());
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const auto& [rows, sizes] : {std::pair<int64_t, std::vector<int64_t>>{1, {1, 1}}, {9, {9, 8}}, {3, {87, 86, 86}}, {5, {515, 515}}}) {
+      int64_t classes = 0;
+      for (int64_t size : sizes) classes += size;
+      const auto logits = rounded(random_values(static_cast<size_t>(rows * classes), 1, 5), type);
+      std::vector<int32_t> targets;
+      for (int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -100 : static_cast<int32_t>(row * 7 % classes));
+      const auto c = static_cast<size_t>(classes);
+      const auto all_losses = [&](const std::vector<double>& at) {
+        std::vector<double> losses;
+        for (size_t row = 0; row < targets.size(); ++row) losses.push_back(loss_in_double(at.data() + row * c, c, targets[row]));
+        return losses;
+      };
+      const auto x = as_double(logits);
+      const auto expected = numeric_gradient(
+          [&](const std::vector<double>& at) {
+            double sum = 0;
+            for (double one : all_losses(at)) sum += one * 0.5;
+            return sum;
+          },
+          x);
+
+      struct Rank {
+        std::unique_ptr<SplitCrossEntropy> op;
+        Array logits, diff;
+      };
+      const Array t(stream, targets);
+      std::vector<Rank> ranks;
+      std::vector<float> figures;
+      int64_t first = 0;
+      for (int64_t size : sizes) {
+        std::vector<float> part;
+        for (int64_t row = 0; row < rows; ++row)
+          part.insert(part.end(), logits.begin() + row * classes + first, logits.begin() + row * classes + first + size);
+        const SplitCrossEntropySpec spec{rows, size, first, classes, static_cast<int>(sizes.size()), type};
+        ranks.push_back({SplitCrossEntropy::make(stream.device(), spec), Array(stream, part, type), Array(stream, part.size(), type)});
+        const Array mine(stream, ranks.back().op->figures());
+        ranks.back().op->part(stream, ranks.back().logits.data(), t.i32(), mine.f32());
+        const auto got = mine.get();
+        figures.insert(figures.end(), got.begin(), got.end());
+        first += size;
+      }
+      const Array all(stream, figures), losses(stream, targets.size());
+      std::vector<float> diff(logits.size()), first_losses;
+      first = 0;
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        Rank& rank = ranks[r];
+        rank.op->join(stream, rank.logits.data(), t.i32(), all.f32(), 0.0f, losses.f32(), nullptr);
+        const auto without = losses.get();
+        rank.op->join(stream, rank.logits.data(), t.i32(), all.f32(), 0.5f, losses.f32(), rank.diff.data());
+        rank.op->join(stream, rank.logits.data(), t.i32(), all.f32(), 0.5f, losses.f32(), rank.logits.data());  // in place
+        BOOST_TEST(losses.get() == without);
+        if (r == 0) first_losses = without;
+        BOOST_TEST((without == first_losses), "all ranks have the same bits");
+        const auto part = rank.diff.get();
+        BOOST_TEST((rank.logits.get() == part), "in place gives the same bits");
+        for (int64_t row = 0; row < rows; ++row)
+          std::copy_n(part.begin() + row * sizes[r], sizes[r], diff.begin() + row * classes + first);
+        first += sizes[r];
+      }
+      check_close(label("losses", type, rows, classes), first_losses, all_losses(x), 1e-6);
+      check_close(label("diff", type, rows, classes), diff, expected, tolerance(type));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_vocabulary_of_50257_and_magnitudes_of_1e4_are_stable) {
   Stream stream(device());
   constexpr size_t classes = 50257;

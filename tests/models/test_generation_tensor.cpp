@@ -1,0 +1,58 @@
+// Generation by tensor-parallel ranks: the tokens of one rank, which are compared with full forward passes and with transformers elsewhere.
+#include <boost/test/unit_test.hpp>
+
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/models/generation.hpp>
+
+#include "helpers.hpp"
+
+using namespace ppengine;
+using namespace ppengine::models;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// Three prompts at once; the likeliest tokens, or drawn ones.
+std::vector<Ids> generate(const std::string& folder, int pipeline, int tensor, bool drawn) {
+  GenerationOptions options;
+  options.model = (test::data_folder() / "pytorch" / folder).string();
+  options.ids = {{3, 1, 4, 1, 5}, {36}, {9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3}};
+  options.max_new_tokens = 6;
+  options.ignore_eos = true;
+  if (drawn) options.sampling.temperature = 1.5f, options.sampling.seed = 11;
+  options.parallel.pipeline = pipeline;
+  options.parallel.tensor = tensor;
+  static const auto device = ops::Device::open("cpu");
+  options.parallel.device = device;
+  std::vector<Ids> results(options.ids.size());
+  options.on_finished = [&](std::size_t prompt, const GeneratedText& result) { results[prompt] = result.generated.ids; };
+  const GenerationRun run(options);
+  comm::LocalOptions local;
+  local.devices.assign(static_cast<std::size_t>(pipeline * tensor), device);
+  comm::run_threads(pipeline * tensor, local, [&](comm::Communicator& world) { run.run(world); });
+  return results;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(generation_tensor)
+
+BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_give_the_tokens_of_one_rank) {
+  for (const std::string folder : {"gpt2_tied", "gpt2_even", "llama_even"})
+    for (const bool drawn : {false, true}) {
+      const auto expected = generate(folder, 1, 1, drawn);
+      BOOST_TEST(expected[1].size() == 6u);
+      for (const int pipeline : {1, 2})
+        BOOST_TEST_CONTEXT(folder << ", drawn " << drawn << ", " << pipeline << " x 2 ranks")
+        BOOST_TEST((generate(folder, pipeline, 2, drawn) == expected));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(heads_that_cannot_be_divided_are_refused_with_the_reason) {
+  const auto reason = [](const std::string& folder, int ranks) { return test::error_of([&] { generate(folder, 1, ranks, false); }); };
+  BOOST_TEST(test::contains(reason("gpt2_untied", 2), "--tp 2 does not divide the 3 heads of transformer.h.0.attn"));
+  BOOST_TEST(test::contains(reason("llama_even", 4), "--tp 4 does not divide the 2 heads of model.layers.0.self_attn"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
