@@ -51,6 +51,9 @@ class NodeOp {
   // The same op for one of several tensor-parallel ranks, each with an even part of the inputs' width or heads. Null: it needs all of them.
   // ConfigError that names the module where they cannot be divided evenly.
   virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
+  // What a linear of inference can carry out in its place (engine/inference_graph.hpp).
+  virtual const NormOptions* as_norm() const { return nullptr; }
+  virtual const ops::ActivationKind* as_activation() const { return nullptr; }
   // Whether it can add a residual to its output.
   virtual bool adds_residual() const { return false; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.

@@ -53,17 +53,34 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
   return ops::preferred_layout(device, info.shape[out_in ? 1 : 0], info.shape[out_in ? 0 : 1]);
 }
 
+ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStorage& storage) {
+  const bool out_in = info.file_layout == ops::WeightLayout::out_in;
+  return {storage, info.shape[out_in ? 0 : 1], info.shape[out_in ? 1 : 0]};
+}
+
 ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
-                               ops::MemoryCounter* counter)
-    : graph_(graph), compute_type_(compute) {
+                               ops::MemoryCounter* counter, const ops::WeightStorage& weights)
+    : graph_(graph), compute_type_(compute), weights_(weights) {
   constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
+  const bool packed = weights.format != ops::WeightFormat::f32;
+  PPENGINE_ASSERT(!packed || (!training && compute == ops::Type::f32));
+  size_t packed_bytes = 0;
   for (int id : ids) {
     const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
-    const bool transposed = info.linear_weight && storage_layout(*device, info) != info.file_layout;
-    ranges_.push_back({id, count_, static_cast<size_t>(info.shape.count()), transposed});
-    count_ = ops::align_up(count_ + ranges_.back().count, alignment);
+    const bool narrow = packed && info.linear_weight;
+    const auto layout = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
+    const bool transposed = info.linear_weight && layout != info.file_layout;
+    ParameterRange range{id, count_, static_cast<size_t>(info.shape.count()), transposed};
+    count_ = ops::align_up(count_ + range.count, alignment);
+    range.compute_offset = packed ? packed_bytes : range.offset * ops::size_of(compute);
+    range.compute_bytes = narrow ? packed_weight(info, weights).bytes() : range.count * ops::size_of(compute);
+    packed_bytes += ops::align_up(range.compute_bytes);
+    ranges_.push_back(range);
   }
-  values_ = ops::Buffer(device, count_ * sizeof(float), counter);
+  if (packed)
+    copy_ = ops::Buffer(device, packed_bytes, counter);
+  else
+    values_ = ops::Buffer(device, count_ * sizeof(float), counter);
   if (training) gradients_ = ops::Buffer(device, count_ * sizeof(float), counter);
   if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count_ * ops::size_of(compute), counter);
   ops::Stream stream(device);
@@ -102,7 +119,22 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, floa
     transpose(source, turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
     source = turned.data();
   }
+  if (weights_.format != ops::WeightFormat::f32) return load_packed(stream, range, {source, range.count});
   stream.copy(flat + range.offset, source, range.count * sizeof(float));
+  stream.wait();
+}
+
+void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  std::byte* const target = copy_.at(range.compute_offset);
+  std::vector<std::byte> packed;
+  const void* from = source.data();
+  if (info.linear_weight) {
+    packed.resize(range.compute_bytes);
+    ops::pack(packed_weight(info, weights_), source, packed);
+    from = packed.data();
+  }
+  stream.copy(target, from, range.compute_bytes);
   stream.wait();
 }
 
@@ -117,7 +149,7 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
+  if (copy_.data() && values_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
 }
 
 }  // namespace ppengine::engine

@@ -30,6 +30,16 @@ class PointwiseNode : public NodeOp {
   Narrowed narrowed_;
 };
 
+class ActivationNode : public PointwiseNode {
+ public:
+  template <class... Arguments>
+  explicit ActivationNode(ops::ActivationKind kind, Arguments&&... arguments) : PointwiseNode(std::forward<Arguments>(arguments)...), kind_(kind) {}
+  const ops::ActivationKind* as_activation() const override { return &kind_; }
+
+ private:
+  ops::ActivationKind kind_;
+};
+
 class CompiledActivation : public CompiledNode {
  public:
   CompiledActivation(ops::Device& device, const ops::ActivationSpec& spec) : op_(ops::Activation::make(device, spec)) {}
@@ -170,7 +180,7 @@ class CompiledDropout : public CompiledNode {
 }  // namespace
 
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
-  return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t count) {
+  return std::make_shared<ActivationNode>(kind, "activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, int64_t count) {
     return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, count, options.type});
   }, [=](int64_t part) { return make_activation_node(kind, part); });
 }
