@@ -11,6 +11,7 @@
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/inspection.hpp>
 #include <ppengine/models/weights.hpp>
+#include <ppengine/ops/kernel_library.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -189,12 +190,17 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
   }
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
                                                    engine::ModelRank::Options{parallel.type, false, weights});
+  // What every model needs is brought in from the kernel cache while weights are read.
+  std::vector<std::string> kernels{"loss", "attention"};
+  if (parallel.type == ops::Type::f32) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
+  const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
     load_weights(*model, stream, source.config, WeightFiles::open(*source.folder));
   else
     for (int stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
   stream.wait();
+  if (prepared.valid()) prepared.wait();
   return model;
 }
 
