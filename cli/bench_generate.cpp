@@ -10,7 +10,7 @@
 #include <ppengine/engine/measure.hpp>
 #include <ppengine/models/counter_random.hpp>
 #include <ppengine/models/generation.hpp>
-#include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/weights.hpp>
 
 #include "commands.hpp"
 #include "run_flags.hpp"
@@ -21,6 +21,7 @@ namespace {
 struct BenchGenerateFlags {
   std::string model = "gpt2";
   ParallelFlags parallel;
+  WeightFlags weights;
   std::int64_t prompt_tokens = 128, new_tokens = 32, batch_size = 1;
   int warmup = 1, repeat = 3;
   bool profile = false, json = false;
@@ -36,17 +37,17 @@ struct MeasuredGeneration {
   engine::Profile profile;
 };
 
-// Bytes per second of a plain sum over memory that no cache holds: the best of a few.
+// Bytes per second of a plain read of memory, more of it than caches hold: the best of a few.
 double read_rate(const std::shared_ptr<ops::Device>& device) {
-  constexpr std::int64_t count = 64 << 20;
-  ops::Buffer data(device, count * sizeof(float)), result(device, sizeof(float)), workspace(device, ops::reduce_workspace());
+  constexpr std::int64_t count = 128 << 20;
+  ops::Buffer data(device, count * sizeof(float)), sums(device, ops::read_sums * sizeof(float));
   ops::Stream stream(device);
   stream.zero(data.data(), data.bytes());
   stream.wait();
   double best = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 5; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    ops::sum(stream, data.as<float>(), result.as<float>(), count, workspace.data());
+    ops::read_all(stream, data.as<float>(), sums.as<float>(), count);
     stream.wait();
     best = std::max(best, double(data.bytes()) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
@@ -60,7 +61,7 @@ double weight_bytes(engine::ModelRank& model) {
     for (const engine::ParameterRange& range : model.parameters(stage).ranges()) {
       const auto& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
       const bool is_table = !info.linear_weight && info.shape.rank() == 2;
-      if (!is_table) bytes += double(range.count * ops::size_of(model.options().compute));
+      if (!is_table) bytes += double(range.compute_bytes);
     }
   return bytes;
 }
@@ -92,7 +93,7 @@ void measure_once(models::Generator& generator, const BenchGenerateFlags& flags,
 
 MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source,
                                       const engine::ParallelOptions& options, comm::Communicator& world) {
-  const auto model = models::load_for_inference(source, options, world, 0);
+  const auto model = models::load_for_inference(source, options, world, 0, flags.weights.get());
   models::GeneratorOptions how;
   how.capacity = flags.prompt_tokens + flags.new_tokens;
   how.groups = static_cast<int>(std::min<std::int64_t>(world.size(), flags.batch_size));
@@ -138,6 +139,7 @@ void BenchGenerateFlags::run() {
   if (options.tensor != 1) throw ConfigError("--tp: bench generate measures pipelines; use --pp");
   if (options.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
+  models::check(weights.get(), options);
   MeasuredGeneration result;
   const bool prints = parallel.run(options, [&](comm::Communicator& world) {
     MeasuredGeneration mine = measure_generation(*this, source, options, world);
@@ -190,6 +192,7 @@ void add_bench_generate(CLI::App& bench) {
   command->add_option("--warmup", flags->warmup, "Runs before measuring (default 1)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Runs measured (default 3)")->check(CLI::Range(1, 10000));
   command->add_flag("--profile", flags->profile, "Where rank 0's time goes, op by op (measured in one more run)");
+  flags->weights.add(*command);
   flags->parallel.add(*command);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

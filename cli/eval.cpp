@@ -15,28 +15,45 @@ struct EvalFlags {
   models::EvaluationOptions options;
   ParallelFlags parallel;
   DataFlags data;
+  WeightFlags weights;
   bool json = false;
 
   void run() {
     options.data = data.get();
     options.parallel = parallel.options(options.data.batch_size);
+    options.weights = weights.get();
+    const bool compares = options.weights.format != ops::WeightFormat::f32;
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {} sequences", done, of)); };
-    models::EvaluationResult result;
+    models::EvaluationResult result, exact;
     const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
       const models::EvaluationResult mine = models::run_evaluation(options, world);
       if (world.rank() == 0) result = mine;
+      if (!compares) return;
+      models::EvaluationOptions plain = options;  // the same with f32 weights, for the difference
+      plain.weights = {};
+      plain.logits.clear();
+      plain.ask.clear();
+      const models::EvaluationResult its = models::run_evaluation(plain, world);
+      if (world.rank() == 0) exact = its;
     });
     if (!prints) return;
     const double accuracy = result.sums > 0 ? double(result.right_sums) / double(result.sums) : 0.0;
     if (json) {
       nlohmann::json line{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}};
       if (result.sums > 0) line.update({{"accuracy", accuracy}, {"sums", result.sums}});
+      if (compares)
+        line.update({{"weights", ops::name_of(options.weights.format)},
+                     {"f32_perplexity", exact.perplexity()},
+                     {"perplexity_difference", result.perplexity() - exact.perplexity()}});
       if (!result.answer.empty()) line["answer"] = result.answer;
       fmt::print("{}\n", line.dump());
       return;
     }
     fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens\n", result.loss(), result.perplexity(), result.valid_tokens);
+    if (compares)
+      fmt::print("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
+                 result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
     if (result.sums > 0) fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
     if (!result.answer.empty()) fmt::print("{}\n", result.answer);
   }
@@ -49,6 +66,7 @@ void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
   flags->data.add(*command, true);
+  flags->weights.add(*command);
   flags->parallel.add(*command);
   command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")->check(CLI::Range(1L, 1L << 40));
   command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")->type_name("FILE.safetensors");
@@ -58,6 +76,7 @@ void add_eval(CLI::App& app) {
       "Examples:\n"
       "  ppengine eval --model my-gpt2/ --data valid.npy --json\n"
       "  ppengine eval --model my-llama/ --data text.txt --seq-len 512 --pp 2 --logits logits.safetensors\n"
+      "  ppengine eval --model my-llama/ --data text.txt --weights int8 --weight-group 64\n"
       "  ppengine eval --model trained/ --data task:addition --ask 23+58");
   command->callback([flags] { flags->run(); });
 }

@@ -53,7 +53,9 @@ std::vector<std::string> read_prompts(const std::string& file) {
 struct GenerateFlags {
   models::GenerationOptions options;
   ParallelFlags parallel;
+  WeightFlags weights;
   std::string prompt, ids, prompts;
+  std::int64_t cache_mebibytes = 0;
   bool json = false;
 
   void run(const CLI::App& command) {
@@ -67,6 +69,8 @@ struct GenerateFlags {
     options.on_token = [&](std::size_t, std::int32_t id, std::string_view text) { show(id, text); };
     options.on_finished = [&](std::size_t index, const models::GeneratedText& result) { finish(index, result); };
     options.parallel = parallel.options();
+    options.weights = weights.get();
+    options.cache_memory = cache_mebibytes << 20;
     const models::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
     if (const auto room = generation.shortened_to(); room && command.count("--max-new-tokens") > 0)
@@ -123,6 +127,9 @@ void add_generate(CLI::App& app) {
       ->excludes(ids);
   command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")
       ->check(CLI::Range(1, 4096));
+  command->add_option("--cache-memory", flags->cache_mebibytes, "MiB that keys and values may take on a rank: fewer prompts run at once (default: no limit)")
+      ->type_name("MIB")
+      ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));
   command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")
       ->type_name("STRING")
@@ -139,6 +146,7 @@ void add_generate(CLI::App& app) {
   command->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens that were there become less likely (default 1)")
       ->group(group);
   command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
+  flags->weights.add(*command);
   flags->parallel.add(*command);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

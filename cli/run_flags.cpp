@@ -61,6 +61,16 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   return result;
 }
 
+void WeightFlags::add(CLI::App& command) {
+  const char* group_name = "Weights";
+  command.add_option("--weights", format, "How weights are stored: f32, bf16 or int8; computed with in f32 (default f32)")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->group(group_name);
+  command.add_option("--weight-group", group, "int8: inputs that share a scale (default 0: all inputs of an output)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->group(group_name);
+}
+
 void DataFlags::add(CLI::App& command, bool required) {
   const char* group = "Data";
   auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic")->type_name("DATA")->group(group);

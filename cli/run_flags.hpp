@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <ppengine/models/training.hpp>
+#include <ppengine/ops/weights.hpp>
 
 #include "rank_flags.hpp"
 
@@ -29,6 +30,15 @@ struct ParallelFlags : RankFlags {
   [[nodiscard]] bool run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
     return RankFlags::run(ranks(), options.device, rank);
   }
+};
+
+// How inference stores the weights of linears.
+struct WeightFlags {
+  std::string format = "f32";
+  std::int64_t group = 0;
+
+  void add(CLI::App& command);
+  ops::WeightStorage get() const { return {ops::parse_weight_format(format), group}; }
 };
 
 struct DataFlags {

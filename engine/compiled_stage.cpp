@@ -128,8 +128,7 @@ struct CompiledStage::Builder {
 
   void place_operands() {
     for (const ParameterRange& range : stage.parameters_.ranges()) {
-      const size_t element = ops::size_of(stage.parameters_.compute_type());
-      emit.set_parameter(range.id, fixed(Region::parameters, range.offset * element, range.count * element),
+      emit.set_parameter(range.id, fixed(Region::parameters, range.compute_offset, range.compute_bytes),
                          fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float)));
     }
     for (size_t i = 0; i < graph.values().size(); ++i) {

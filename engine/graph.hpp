@@ -150,6 +150,7 @@ class Graph {
 
  private:
   friend class GraphSharder;
+  friend class GraphFuser;
   std::string qualified(const std::string& name) const;
   int add_parameter(ParameterInfo info);
   Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters, int64_t width,

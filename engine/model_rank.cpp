@@ -17,7 +17,7 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
       if (owners_[static_cast<size_t>(id)] < 0) owners_[static_cast<size_t>(id)] = static_cast<int>(s);
     if (stage_rank_[s] != rank_) continue;
     stages_.push_back(static_cast<int>(s));
-    stores_.emplace_back(device_, *graph_, cuts_[s].parameters, options_.compute, options_.training, &memory_);
+    stores_.emplace_back(device_, *graph_, cuts_[s].parameters, options_.compute, options_.training, &memory_, options_.weights);
   }
 }
 

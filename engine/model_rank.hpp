@@ -15,6 +15,7 @@ class ModelRank {
   struct Options {
     ops::Type compute = ops::Type::f32;
     bool training = true;
+    ops::WeightStorage weights = {};  // of linears, in inference
   };
   // stage_rank: the rank of each stage, as in a plan.
   ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> cuts, std::vector<int> stage_rank, int rank, std::shared_ptr<ops::Device> device,

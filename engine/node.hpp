@@ -53,6 +53,9 @@ class NodeOp {
   virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
   // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
   virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
+  // What a linear of inference can carry out in its place (engine/inference_graph.hpp).
+  virtual const NormOptions* as_norm() const { return nullptr; }
+  virtual const ops::ActivationKind* as_activation() const { return nullptr; }
   // Whether it can add a residual to its output.
   virtual bool adds_residual() const { return false; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.

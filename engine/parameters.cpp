@@ -36,13 +36,24 @@ void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out
     workers.emplace_back([=] { fill_normal(key, info.scale, out, out.size() * t / threads, out.size() * (t + 1) / threads); });
 }
 
+// body(begin, end) over parts of [0, count), on all cores where there is enough to do.
+template <class Body>
+void in_parallel(size_t count, size_t elements, const Body& body) {
+  const size_t threads = elements < (1u << 18) ? 1 : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (size_t t = 1; t < threads; ++t) workers.emplace_back([&, t] { body(count * t / threads, count * (t + 1) / threads); });
+  body(size_t{0}, count / threads);
+}
+
 // to[columns,rows] = from[rows,columns], in tiles that stay in the cache.
 void transpose(const float* from, float* to, size_t rows, size_t columns) {
-  constexpr size_t tile = 32;
-  for (size_t r = 0; r < rows; r += tile)
-    for (size_t c = 0; c < columns; c += tile)
-      for (size_t i = r; i < std::min(rows, r + tile); ++i)
-        for (size_t j = c; j < std::min(columns, c + tile); ++j) to[j * rows + i] = from[i * columns + j];
+  constexpr size_t tile = 16;
+  in_parallel((columns + tile - 1) / tile, rows * columns, [=](size_t begin, size_t end) {
+    for (size_t c = begin * tile; c < std::min(columns, end * tile); c += tile)
+      for (size_t r = 0; r < rows; r += tile)
+        for (size_t j = c; j < std::min(columns, c + tile); ++j)
+          for (size_t i = r; i < std::min(rows, r + tile); ++i) to[j * rows + i] = from[i * columns + j];
+  });
 }
 
 }  // namespace
@@ -53,22 +64,39 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
   return ops::preferred_layout(device, info.shape[out_in ? 1 : 0], info.shape[out_in ? 0 : 1]);
 }
 
+ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStorage& storage) {
+  const bool out_in = info.file_layout == ops::WeightLayout::out_in;
+  return {storage, info.shape[out_in ? 0 : 1], info.shape[out_in ? 1 : 0]};
+}
+
 ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
-                               ops::MemoryCounter* counter)
-    : graph_(graph), compute_type_(compute) {
+                               ops::MemoryCounter* counter, const ops::WeightStorage& weights)
+    : graph_(graph), compute_type_(compute), weights_(weights) {
   constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
+  const bool packed = weights.format != ops::WeightFormat::f32;
+  PPENGINE_ASSERT(!packed || (!training && compute == ops::Type::f32));
+  size_t packed_bytes = 0;
   for (int id : ids) {
     const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
-    const bool transposed = info.linear_weight && storage_layout(*device, info) != info.file_layout;
-    ranges_.push_back({id, count_, static_cast<size_t>(info.shape.count()), transposed});
-    count_ = ops::align_up(count_ + ranges_.back().count, alignment);
+    const bool narrow = packed && info.linear_weight;
+    const auto layout = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
+    const bool transposed = info.linear_weight && layout != info.file_layout;
+    ParameterRange range{id, count_, static_cast<size_t>(info.shape.count()), transposed};
+    count_ = ops::align_up(count_ + range.count, alignment);
+    range.compute_offset = packed ? packed_bytes : range.offset * ops::size_of(compute);
+    range.compute_bytes = narrow ? packed_weight(info, weights).bytes() : range.count * ops::size_of(compute);
+    packed_bytes += ops::align_up(range.compute_bytes);
+    ranges_.push_back(range);
   }
-  values_ = ops::Buffer(device, count_ * sizeof(float), counter);
+  if (packed)
+    copy_ = ops::Buffer(device, packed_bytes, counter);
+  else
+    values_ = ops::Buffer(device, count_ * sizeof(float), counter);
   if (training) gradients_ = ops::Buffer(device, count_ * sizeof(float), counter);
   if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count_ * ops::size_of(compute), counter);
   ops::Stream stream(device);
-  for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero
-    if (buffer->data()) stream.zero(buffer->data(), buffer->bytes());
+  for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero: norms of gradients and updates go over them
+    if (buffer->data() && training) stream.zero(buffer->data(), buffer->bytes());
   stream.wait();
 }
 
@@ -97,12 +125,42 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, floa
     take_part(info.placement, whole, part);
     source = part.data();
   }
+  // What a CPU computes with is ordinary memory: it is written in place.
+  const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32;
+  if (in_place) stream.wait();
+  float* const target = packs ? nullptr : flat + range.offset;
   if (range.transposed) {
-    turned.resize(range.count);
-    transpose(source, turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
-    source = turned.data();
+    float* to = target;
+    if (!in_place || packs) {
+      turned.resize(range.count);
+      to = turned.data();
+    }
+    transpose(source, to, static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
+    if (to == target) return;
+    source = to;
   }
-  stream.copy(flat + range.offset, source, range.count * sizeof(float));
+  if (packs) return load_packed(stream, range, {source, range.count});
+  if (in_place) {
+    in_parallel(range.count, range.count, [=](size_t begin, size_t end) { std::copy(source + begin, source + end, target + begin); });
+    return;
+  }
+  stream.copy(target, source, range.count * sizeof(float));
+  stream.wait();
+}
+
+void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  std::byte* const target = copy_.at(range.compute_offset);
+  std::vector<std::byte> packed;
+  const void* from = source.data();
+  if (info.linear_weight) {
+    const bool in_place = stream.device().info().is_cpu;
+    if (!in_place) packed.resize(range.compute_bytes);
+    ops::pack(packed_weight(info, weights_), source, in_place ? std::span(target, range.compute_bytes) : std::span(packed));
+    if (in_place) return;
+    from = packed.data();
+  }
+  stream.copy(target, from, range.compute_bytes);
   stream.wait();
 }
 
@@ -117,7 +175,7 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
+  if (copy_.data() && values_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
 }
 
 }  // namespace ppengine::engine

@@ -110,6 +110,8 @@ std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t l
   return costs;
 }
 
+std::vector<StageCut> split_before(const Graph& graph, std::vector<int> nodes) { return make_stages(graph, std::move(nodes)); }
+
 std::vector<StageCut> split_everywhere(const Graph& graph) { return make_stages(graph, places(graph)); }
 
 std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::vector<double>& node_costs) {

@@ -19,6 +19,9 @@ struct StageCut {
 // A stage begins at each named module ("transformer.h.2"), or after it ("transformer.h.1:end").
 std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string>& modules);
 
+// A stage begins at each of these nodes (and at the first).
+std::vector<StageCut> split_before(const Graph& graph, std::vector<int> nodes);
+
 // Node by node: what a stage pays for it. Measured, or estimated from arithmetic (forward plus twice as much backward).
 std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t length);
 // As many stages as there are places to cut.

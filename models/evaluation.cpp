@@ -8,9 +8,11 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/inference_graph.hpp>
 #include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/addition_answers.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/models/generation.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
 #include <ppengine/models/weights.hpp>
 
@@ -68,11 +70,17 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.parallel;
   const comm::Mesh mesh(world, parallel.mesh());
-  const auto graph = engine::shard_graph(build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
+  check(options.weights, parallel);
+  auto graph = engine::shard_graph(build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, {parallel.type, false});
+  if (options.weights.format != ops::WeightFormat::f32) {
+    auto fused = engine::inference_graph(*device, *graph, cuts, options.weights);
+    graph = std::move(fused.graph);
+    cuts = std::move(fused.cuts);
+  }
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, {parallel.type, false, options.weights});
   ops::Stream stream(device);
   if (model.folder)
     load_weights(rank, stream, model.config, WeightFiles::open(*model.folder));

@@ -5,6 +5,7 @@
 
 #include <ppengine/engine/evaluator.hpp>
 #include <ppengine/models/training.hpp>
+#include <ppengine/ops/weights.hpp>
 
 namespace ppengine::models {
 
@@ -25,6 +26,7 @@ struct EvaluationOptions {
   std::string model;
   DataChoice data;
   engine::ParallelOptions parallel;
+  ops::WeightStorage weights;  // how the linears' weights are stored
   std::int64_t sequences = 0;  // 0: all of a file, 64 of made-up data
   std::string logits;  // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
   std::string ask;     // a sum for the model of the addition task to answer: "23+58"

@@ -6,15 +6,35 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/inference_graph.hpp>
+#include <ppengine/engine/node.hpp>
 #include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/models/inspection.hpp>
 #include <ppengine/models/weights.hpp>
+#include <ppengine/ops/kernel_library.hpp>
 
 namespace ppengine::models {
 namespace {
 
 constexpr std::int64_t default_batch_per_rank = 8;
 constexpr std::int64_t capacity_granularity = 64;
+
+// Stages of inference: contiguous on the ranks.
+struct StagePlan {
+  std::shared_ptr<const engine::Graph> graph;
+  std::vector<engine::StageCut> cuts;
+  std::vector<int> stage_rank;
+};
+
+StagePlan plan_stages(const ModelSource& source, const engine::ParallelOptions& parallel, int tensor_rank = 0) {
+  StagePlan plan{engine::shard_graph(build_graph(source.config), tensor_rank, parallel.tensor), {}, {}};
+  const int ranks = parallel.pipeline, stages = parallel.stages > 0 ? parallel.stages : ranks;
+  if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));
+  for (int stage = 0; stage < stages; ++stage) plan.stage_rank.push_back(stage * ranks / stages);
+  plan.cuts = engine::make_cuts(*plan.graph, parallel, stages, 1, 1);
+  return plan;
+}
 
 std::string name_of(std::size_t prompt, std::size_t prompts) { return prompts == 1 ? "the prompt" : fmt::format("prompt {}", prompt + 1); }
 
@@ -72,6 +92,8 @@ GenerationRun::GenerationRun(GenerationOptions options)
     check_prompt(prompts_[i], name_of(i, count), source_.config);
     longest_ = std::max(longest_, prompts_[i].size());
   }
+  check(options_.weights, options_.parallel);
+  if (options_.cache_memory > 0) static_cast<void>(generator_options());  // refuses what does not fit
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
 }
@@ -81,15 +103,29 @@ std::optional<std::int64_t> GenerationRun::shortened_to() const {
   return room < options_.max_new_tokens ? std::optional(room) : std::nullopt;
 }
 
-GeneratorOptions GenerationRun::generator_options() const {
-  const auto requests = static_cast<std::int64_t>(prompts_.size()), ranks = std::int64_t{options_.parallel.pipeline};
-  const std::int64_t at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
-  GeneratorOptions how;
-  how.groups = static_cast<int>(std::min(ranks, at_once));
-  how.sequences = (at_once + how.groups - 1) / how.groups;
+// Tokens that the cache holds per request.
+std::int64_t GenerationRun::capacity() const {
   const std::int64_t needed = static_cast<std::int64_t>(longest_) + std::min(options_.max_new_tokens, source_.config.positions());
   const std::int64_t rounded = (needed + capacity_granularity - 1) / capacity_granularity * capacity_granularity;
-  how.capacity = std::min(rounded, source_.config.positions());
+  return std::min(rounded, source_.config.positions());
+}
+
+GeneratorOptions GenerationRun::generator_options() const {
+  const auto requests = static_cast<std::int64_t>(prompts_.size()), ranks = std::int64_t{options_.parallel.pipeline};
+  std::int64_t fit = requests, at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
+  GeneratorOptions how;
+  how.capacity = capacity();
+  if (options_.cache_memory > 0) {
+    const std::int64_t each = how.capacity * cache_bytes_per_token(source_, options_.parallel);
+    fit = options_.cache_memory / each;
+    if (fit < 1)
+      throw ConfigError(fmt::format("--cache-memory {}: the keys and values of one prompt and its new tokens ({} in all) take {} MiB on a rank",
+                                    options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
+    at_once = std::min(at_once, fit);
+  }
+  how.groups = static_cast<int>(std::min(ranks, at_once));
+  how.sequences = (at_once + how.groups - 1) / how.groups;
+  if (options_.cache_memory > 0 && how.groups * how.sequences > fit) how.sequences = at_once / how.groups;
   return how;
 }
 
@@ -118,7 +154,7 @@ void GenerationRun::submit(Generator& generator) const {
 
 void GenerationRun::run(comm::Communicator& world) const {
   const comm::Mesh mesh(world, options_.parallel.mesh());
-  const auto model = load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, mesh.place().tensor);
+  const auto model = load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
   GeneratorOptions how = generator_options();
   if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
   Generator generator(*model, how, mesh.pipeline());
@@ -128,23 +164,46 @@ void GenerationRun::run(comm::Communicator& world) const {
   generator.run();
 }
 
+void check(const ops::WeightStorage& weights, const engine::ParallelOptions& parallel) {
+  if (weights.format == ops::WeightFormat::f32) return;
+  if (parallel.type != ops::Type::f32)
+    throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
+  if (parallel.tensor != 1) throw ConfigError(fmt::format("--weights {} with --tp is not there; use --pp", ops::name_of(weights.format)));
+}
+
+std::int64_t cache_bytes_per_token(const ModelSource& source, const engine::ParallelOptions& parallel) {
+  const StagePlan plan = plan_stages(source, parallel);
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(parallel.pipeline));
+  for (std::size_t s = 0; s < plan.cuts.size(); ++s)
+    for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
+      layers[static_cast<std::size_t>(plan.stage_rank[s])] += std::string_view(plan.graph->nodes()[static_cast<std::size_t>(i)].op->kind()) == "attention";
+  return *std::ranges::max_element(layers) * cache_width(source.config) / parallel.tensor * static_cast<std::int64_t>(ops::size_of(parallel.type));
+}
+
 std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
-                                                      comm::Communicator& pipeline, std::uint64_t weight_seed, int tensor_rank) {
-  const auto graph = engine::shard_graph(build_graph(source.config), tensor_rank, parallel.tensor);
-  const int ranks = pipeline.size(), stages = parallel.stages > 0 ? parallel.stages : ranks;
-  if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));
-  std::vector<int> stage_rank;
-  for (int stage = 0; stage < stages; ++stage) stage_rank.push_back(stage * ranks / stages);
-  auto cuts = engine::make_cuts(*graph, parallel, stages, 1, 1);
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed,
+                                                      const ops::WeightStorage& weights, int tensor_rank) {
+  PPENGINE_ASSERT(pipeline.size() == parallel.pipeline);
+  auto [graph, cuts, stage_rank] = plan_stages(source, parallel, tensor_rank);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
+  if (parallel.type == ops::Type::f32 && parallel.tensor == 1) {
+    auto fused = engine::inference_graph(*device, *graph, cuts, weights);
+    graph = std::move(fused.graph);
+    cuts = std::move(fused.cuts);
+  }
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
-                                                   engine::ModelRank::Options{parallel.type, false});
+                                                   engine::ModelRank::Options{parallel.type, false, weights});
+  // What every model needs is brought in from the kernel cache while weights are read.
+  std::vector<std::string> kernels{"loss", "attention"};
+  if (parallel.type == ops::Type::f32) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
+  const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
     load_weights(*model, stream, source.config, WeightFiles::open(*source.folder));
   else
     for (int stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
   stream.wait();
+  if (prepared.valid()) prepared.wait();
   return model;
 }
 

@@ -22,8 +22,10 @@ struct GenerationOptions {
   SamplingOptions sampling;
   std::vector<std::string> stops;  // text that ends a request and is not shown
   bool ignore_eos = false;
-  std::int64_t batch_size = 0;  // requests that run at once; 0: chosen
+  std::int64_t batch_size = 0;    // requests that run at once; 0: chosen
+  std::int64_t cache_memory = 0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
   engine::ParallelOptions parallel;
+  ops::WeightStorage weights;     // how the linears' weights are stored
   std::uint64_t weight_seed = 0;  // of presets
   // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the
   // end of a request.
@@ -53,6 +55,7 @@ class GenerationRun {
 
  private:
   GeneratorOptions generator_options() const;
+  std::int64_t capacity() const;
   void submit(Generator& generator) const;
 
   GenerationOptions options_;
@@ -62,9 +65,15 @@ class GenerationRun {
   std::size_t longest_ = 0;
 };
 
+// Bytes of keys and values that a token takes on the rank where that is most.
+std::int64_t cache_bytes_per_token(const ModelSource& source, const engine::ParallelOptions& parallel);
+
 // The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
 // that divide each stage.
 std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,
-                                                      comm::Communicator& pipeline, std::uint64_t weight_seed, int tensor_rank = 0);
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed,
+                                                      const ops::WeightStorage& weights = {}, int tensor_rank = 0);
+// ConfigError for what does not go together.
+void check(const ops::WeightStorage& weights, const engine::ParallelOptions& parallel);
 
 }  // namespace ppengine::models

@@ -13,11 +13,6 @@
 namespace ppengine::models {
 namespace {
 
-// Elements of keys and values that one layer keeps per token.
-std::int64_t cache_width(const ModelConfig& config) {
-  return config.llama() ? 2 * config.llama()->kv_heads * config.llama()->head_size : 2 * config.width();
-}
-
 bool has_weights(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "model.safetensors") || std::filesystem::exists(folder / "model.safetensors.index.json");
 }
@@ -32,6 +27,10 @@ std::int64_t activation_elements(const engine::Graph& graph, const engine::Stage
 }
 
 }  // namespace
+
+std::int64_t cache_width(const ModelConfig& config) {
+  return config.llama() ? 2 * config.llama()->kv_heads * config.llama()->head_size : 2 * config.width();
+}
 
 Inspection inspect_model(const std::string& folder_or_preset, const InspectionOptions& options) {
   const ModelSource model = open_model(folder_or_preset);

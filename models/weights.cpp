@@ -20,8 +20,14 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
       size_t index = 0;
       while (index < list.size() && list[index].name != info.name) ++index;
       PPENGINE_ASSERT(index < list.size() && stored[index]->elements == elements);
+      const StoredTensor& tensor = *stored[index];
+      const auto* mapped = reinterpret_cast<const float*>(tensor.data);
+      if (tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
+        parameters.load(stream, range, parameters.values(), {mapped, elements});
+        continue;
+      }
       host.resize(elements);
-      read_f32(*stored[index], 0, elements, host.data());
+      read_f32(tensor, 0, elements, host.data());
       parameters.load(stream, range, parameters.values(), host);
     }
     parameters.refresh(stream);

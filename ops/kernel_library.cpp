@@ -87,6 +87,12 @@ void KernelLibrary::prepare() {
   for (auto& one : building) one.get();
 }
 
+std::future<void> KernelLibrary::prepare_soon(std::vector<std::string> files) {
+  return std::async(std::launch::async, [this, files = std::move(files)] {
+    for (const std::string& file : files) impl_->bundle(file);
+  });
+}
+
 size_t KernelLibrary::lookups() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->kernels.size();

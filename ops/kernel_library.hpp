@@ -1,9 +1,11 @@
 // Our SYCL kernels: sources embedded in the library, compiled at run time for the device, one bundle per file of ops/kernels/.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ppengine::ops {
 
@@ -20,6 +22,8 @@ class KernelLibrary {
   const Kernel& get(std::string_view file, std::string_view name);
   // Builds all bundles now, in parallel.
   void prepare();
+  // Builds these in another thread, one after the other; whoever needs one before waits for it. The library must outlive the result.
+  std::future<void> prepare_soon(std::vector<std::string> files);
   // How many bundles were built and kernels looked up so far: constant in a steady step.
   size_t lookups() const;
 

@@ -1,7 +1,10 @@
 // The built-in ops as nodes of a graph; Graph's methods make them.
 #pragma once
 
+#include <optional>
+
 #include <ppengine/engine/node.hpp>
+#include <ppengine/ops/weights.hpp>
 
 namespace ppengine::engine {
 
@@ -42,5 +45,16 @@ struct RowPart {
   int64_t room;  // rows of a part in memory
 };
 RowPart row_part(const CompileOptions& options, int rank, int ranks);
+
+// A linear of inference, with what it takes over from its neighbours. Parameters: weight[, bias][, gamma[, beta]]; inputs: src[, gate].
+struct WeightLinearOptions {
+  ops::PackedWeight weight;
+  bool bias = false;
+  std::optional<NormOptions> norm = {};
+  std::optional<ops::ActivationKind> activation = {};
+  bool gated = false;
+};
+std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options);
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table);
 
 }  // namespace ppengine::engine

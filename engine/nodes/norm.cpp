@@ -72,6 +72,7 @@ class NormNode : public NodeOp {
  public:
   NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1) : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
+  const NormOptions* as_norm() const override { return &options_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,

@@ -39,6 +39,16 @@ class PointwiseNode : public NodeOp {
   int rank_ = 0, ranks_ = 1;  // that have parts of the tokens
 };
 
+class ActivationNode : public PointwiseNode {
+ public:
+  template <class... Arguments>
+  explicit ActivationNode(ops::ActivationKind kind, Arguments&&... arguments) : PointwiseNode(std::forward<Arguments>(arguments)...), kind_(kind) {}
+  const ops::ActivationKind* as_activation() const override { return &kind_; }
+
+ private:
+  ops::ActivationKind kind_;
+};
+
 class CompiledActivation : public CompiledNode {
  public:
   CompiledActivation(ops::Device& device, const ops::ActivationSpec& spec) : op_(ops::Activation::make(device, spec)) {}
@@ -184,7 +194,7 @@ RowPart row_part(const CompileOptions& options, int rank, int ranks) {
 }
 
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
-  return std::make_shared<PointwiseNode>("activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+  return std::make_shared<ActivationNode>(kind, "activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
     return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, rows.count * width, options.type});
   }, [=](int64_t part) { return make_activation_node(kind, part); });
 }

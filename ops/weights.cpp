@@ -1,0 +1,115 @@
+// Weights that are stored narrower than f32: packing on the host, widening and gathering on the device.
+#include <ppengine/ops/weights.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/detail/launch.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+size_t element_bytes(WeightFormat format) { return format == WeightFormat::f32 ? 4 : format == WeightFormat::bf16 ? 2 : 1; }
+
+uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, quiet = (bits >> 16) | 0x40u;
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+// One group: its scale, and its values in units of it.
+float pack_group(const float* __restrict from, int8_t* __restrict to, int64_t count) {
+  uint32_t largest = 0;  // of the magnitudes' bits, which sort as the numbers do
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffu);
+  const float scale = std::bit_cast<float>(largest) / 127.0f, inverse = scale > 1e-37f ? 1.0f / scale : 0.0f;
+  constexpr float magic = 12582912.0f;  // 1.5 · 2^23: adding it rounds to a whole number, to nearest and ties to even
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(std::bit_cast<int32_t>(from[i] * inverse + magic) - 0x4b400000);
+  return scale;
+}
+
+void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int64_t begin, int64_t end) {
+  const int64_t in = weight.in;
+  if (weight.storage.format == WeightFormat::bf16) {
+    auto* const out = reinterpret_cast<uint16_t*>(to);
+    for (int64_t i = begin * in; i < end * in; ++i) out[i] = to_bf16(from[i]);
+    return;
+  }
+  auto* const out = reinterpret_cast<int8_t*>(to);
+  auto* const scales = reinterpret_cast<float*>(to + weight.scales_offset());
+  const int64_t group = weight.group(), groups = weight.groups();
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t part = 0; part < groups; ++part) {
+      const int64_t first = row * in + part * group;
+      scales[row * groups + part] = pack_group(from + first, out + first, std::min(group, in - part * group));
+    }
+}
+
+}  // namespace
+
+const char* name_of(WeightFormat format) {
+  return format == WeightFormat::f32 ? "f32" : format == WeightFormat::bf16 ? "bf16" : "int8";
+}
+
+WeightFormat parse_weight_format(std::string_view name) {
+  for (WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8})
+    if (name == name_of(format)) return format;
+  throw ConfigError(fmt::format("--weights {}: f32, bf16 and int8 are there", name));
+}
+
+size_t PackedWeight::scales_offset() const { return align_up(static_cast<size_t>(out * in) * element_bytes(storage.format)); }
+
+size_t PackedWeight::bytes() const {
+  const size_t scales = storage.format == WeightFormat::int8 ? static_cast<size_t>(out * groups()) * sizeof(float) : 0;
+  return align_up(scales_offset() + scales);
+}
+
+void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to) {
+  PPENGINE_ASSERT(static_cast<int64_t>(values.size()) == weight.out * weight.in && to.size() >= weight.bytes());
+  if (weight.storage.format == WeightFormat::f32) {
+    std::memcpy(to.data(), values.data(), values.size_bytes());
+    return;
+  }
+  const int64_t threads = values.size() < (1u << 18) ? 1 : std::max<int64_t>(1, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (int64_t t = 1; t < threads; ++t)
+    workers.emplace_back([=] { pack_rows(weight, values.data(), to.data(), weight.out * t / threads, weight.out * (t + 1) / threads); });
+  pack_rows(weight, values.data(), to.data(), 0, weight.out / threads);
+}
+
+void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst) {
+  Device& device = stream.device();
+  if (weight.storage.format == WeightFormat::f32) return stream.copy(dst, packed, static_cast<size_t>(weight.out * weight.in) * sizeof(float));
+  const bool is_int8 = weight.storage.format == WeightFormat::int8;
+  const Split split = is_int8 ? split_rows(device, weight.out, weight.in) : split_elements(device, weight.out * weight.in);
+  device.kernels()
+      .get("weights", is_int8 ? "widen_int8" : "widen_bf16")
+      .launch(stream, split.groups, split.size, packed, weight.scales(packed), dst, weight.out, weight.in, weight.group(), split.chunk);
+}
+
+void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions, const int32_t* first,
+            float* dst) {
+  Device& device = stream.device();
+  const int64_t tokens = spec.batch * spec.length;
+  const Split split = split_rows(device, tokens, spec.table.in);
+  PPENGINE_ASSERT(spec.table.storage.format != WeightFormat::f32);
+  device.kernels()
+      .get("weights", spec.table.storage.format == WeightFormat::int8 ? "gather_int8" : "gather_bf16")
+      .launch(stream, split.groups, split.size, ids, table, spec.table.scales(table), positions, first, dst, tokens, spec.length, spec.table.in,
+              spec.table.out, spec.table.group(), split.chunk);
+}
+
+void read_all(Stream& stream, const float* src, float* sums, int64_t count) {
+  Device& device = stream.device();
+  const bool cpu = device.info().is_cpu;
+  const int64_t groups = cpu ? std::min<int64_t>(read_sums, int64_t{device.info().compute_units} * int64_t{cpu_groups_per_core}) : 128;  // sub-groups of 8 or more
+  const int64_t chunk = divide_up(divide_up(count, groups), 1024) * 1024;
+  device.kernels().get("weights", "read_all").launch(stream, static_cast<size_t>(groups), cpu ? cpu_lanes : 256, src, sums, count, chunk);
+}
+
+}  // namespace ppengine::ops

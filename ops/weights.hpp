@@ -1,0 +1,55 @@
+// Weights of linear layers as inference stores them: f32, bf16, or int8 with scales; always [out,in]. They are only read narrower:
+// arithmetic is f32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <ppengine/ops/stream.hpp>
+
+namespace ppengine::ops {
+
+enum class WeightFormat : uint8_t { f32, bf16, int8 };
+
+const char* name_of(WeightFormat format);
+WeightFormat parse_weight_format(std::string_view name);  // ConfigError for another word
+
+struct WeightStorage {
+  WeightFormat format = WeightFormat::f32;
+  int64_t group = 0;  // int8: inputs that share a scale; 0: all inputs of an output (per channel)
+};
+
+// One weight as it lies in memory: out·in elements, then, at the next multiple of 64 bytes, the scales [out, groups] of int8.
+struct PackedWeight {
+  WeightStorage storage;
+  int64_t out = 0, in = 0;
+
+  int64_t group() const { return storage.group > 0 && storage.group < in ? storage.group : in; }
+  int64_t groups() const { return (in + group() - 1) / group(); }
+  size_t scales_offset() const;
+  size_t bytes() const;
+  const float* scales(const void* weight) const {
+    return reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + scales_offset());
+  }
+};
+
+// From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| / 127.
+void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
+// The packed form on the device, back to f32 [out,in].
+void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst);
+
+// Embedding over a packed table [vocabulary,width]: dst[batch*length,width] = table[ids] + positions[first[b] + t].
+struct PackedEmbeddingSpec {
+  PackedWeight table;
+  int64_t batch = 0, length = 0;
+};
+void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions, const int32_t* first,
+            float* dst);
+
+// Reads all of a buffer and adds it up, with as little arithmetic as possible: for measuring bandwidth. sums: read_sums floats.
+constexpr int64_t read_sums = 4096;
+void read_all(Stream& stream, const float* src, float* sums, int64_t count);
+
+}  // namespace ppengine::ops

@@ -1,0 +1,169 @@
+// Linears of inference: every storage, with norm, activation, gate and residual, few rows and many, against sums in double over the weights
+// as they are stored (for int8 and bf16 those are computed here from the definition).
+#include <ppengine/ops/weight_linear.hpp>
+
+#include "support.hpp"
+
+using namespace ppengine::ops;
+using namespace ppengine::ops::support;
+
+namespace {
+
+// What a weight is worth after storing: bf16 rounds to nearest even, int8 is scale · round(w / scale), scale = largest |w| of its group / 127.
+std::vector<double> stored_values(const PackedWeight& weight, const std::vector<float>& values) {
+  std::vector<double> stored(values.begin(), values.end());
+  if (weight.storage.format == WeightFormat::bf16) return as_double(rounded(values, Type::bf16));
+  if (weight.storage.format == WeightFormat::f32) return stored;
+  const int64_t group = weight.storage.group > 0 ? std::min(weight.storage.group, weight.in) : weight.in;
+  for (int64_t row = 0; row < weight.out; ++row)
+    for (int64_t first = 0; first < weight.in; first += group) {
+      double largest = 0;
+      const int64_t last = std::min(first + group, weight.in);
+      for (int64_t i = first; i < last; ++i) largest = std::max(largest, std::abs(stored[static_cast<size_t>(row * weight.in + i)]));
+      for (int64_t i = first; i < last && largest > 0; ++i) {
+        double& value = stored[static_cast<size_t>(row * weight.in + i)];
+        value = std::nearbyint(value / (largest / 127)) * (largest / 127);
+      }
+    }
+  return stored;
+}
+
+double activated(ActivationKind kind, double x) {
+  switch (kind) {
+    case ActivationKind::gelu_tanh: return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case ActivationKind::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case ActivationKind::silu: return x / (1 + std::exp(-x));
+    case ActivationKind::relu: return std::max(x, 0.0);
+  }
+  return x;
+}
+
+void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spec) {
+  Stream stream(device);
+  const auto rows = static_cast<size_t>(spec.rows), in = static_cast<size_t>(spec.weight.in), out = static_cast<size_t>(spec.weight.out);
+  const auto src = random_values(rows * in, 1), w = random_values(out * in, 2), bias = random_values(out, 3), residual = random_values(rows * out, 4);
+  const auto gate = random_values(rows * out, 5, 3.0f), gamma = random_values(in, 6), beta = random_values(in, 7);
+  const auto stored = stored_values(spec.weight, w);
+
+  std::vector<double> expected(rows * out);
+  for (size_t r = 0; r < rows; ++r) {
+    std::vector<double> x(src.begin() + static_cast<long>(r * in), src.begin() + static_cast<long>((r + 1) * in));
+    if (spec.norm) {
+      double mean = 0, variance = 0;
+      if (spec.norm->kind == NormKind::layer)
+        for (double one : x) mean += one / double(in);
+      for (double one : x) variance += (one - mean) * (one - mean) / double(in);
+      for (size_t i = 0; i < in; ++i)
+        x[i] = (x[i] - mean) / std::sqrt(variance + double(spec.norm->epsilon)) * gamma[i] + (spec.norm->bias ? beta[i] : 0.0f);
+    }
+    for (size_t o = 0; o < out; ++o) {
+      double sum = spec.bias ? bias[o] : 0;
+      for (size_t i = 0; i < in; ++i) sum += x[i] * stored[o * in + i];
+      if (spec.activation) sum = activated(*spec.activation, sum);
+      if (spec.gated) sum *= activated(ActivationKind::silu, gate[r * out + o]);
+      if (spec.residual) sum += residual[r * out + o];
+      expected[r * out + o] = sum;
+    }
+  }
+
+  const auto op = WeightLinear::make(*device, spec);
+  std::vector<std::byte> packed(spec.weight.bytes());
+  pack(spec.weight, w, packed);
+  Buffer weight(device, packed.size()), workspace(device, std::max<size_t>(op->workspace_bytes(), 64));
+  stream.copy(weight.data(), packed.data(), packed.size());
+  const Array a(stream, src), b(stream, bias), res(stream, residual), g(stream, gate), ga(stream, gamma), be(stream, beta), dst(stream, rows * out);
+  op->forward(stream, {a.f32(), weight.data(), b.f32(), res.f32(), g.f32(), ga.f32(), be.f32(), dst.f32(), workspace.data()});
+  const std::string name = std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) + " " + name_of(spec.weight.storage.format);
+  check_close(name, dst.get(), expected, 2e-5);
+  if (spec.residual) {  // in place
+    const Array both(stream, residual);
+    op->forward(stream, {a.f32(), weight.data(), b.f32(), both.f32(), g.f32(), ga.f32(), be.f32(), both.f32(), workspace.data()});
+    check_close(name + " in place", both.get(), expected, 2e-5);
+  }
+}
+
+const std::vector<WeightStorage> storages{{WeightFormat::f32, 0}, {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32}, {WeightFormat::int8, 20}};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(weight_linear)
+
+BOOST_AUTO_TEST_CASE(every_storage_and_fusion_agrees_with_sums_in_double) {
+  const WeightLinearSpec::NormBefore layer{NormKind::layer, 1e-5f, true}, rms{NormKind::rms, 1e-6f, false};
+  for (const auto& device : devices())
+    for (const WeightStorage& storage : storages)
+      for (int64_t rows : {1, 2, 3, 7, 8, 9, 21}) {
+        check_on(device, {rows, {storage, 37, 53}, true, true, layer});
+        check_on(device, {rows, {storage, 64, 128}, false, false, rms, {}, true});
+        check_on(device, {rows, {storage, 5, 17}, true, false, {}, ActivationKind::gelu_tanh});
+        check_on(device, {rows, {storage, 1, 1}, false, true});
+      }
+}
+
+BOOST_AUTO_TEST_CASE(every_activation) {
+  for (const auto& device : devices())
+    for (ActivationKind kind : {ActivationKind::gelu_tanh, ActivationKind::gelu_erf, ActivationKind::silu, ActivationKind::relu})
+      for (int64_t rows : {1, 12}) check_on(device, {rows, {{WeightFormat::f32, 0}, 19, 33}, true, false, {}, kind});
+}
+
+// The order of additions is the same for any number of rows: a sequence's result does not depend on the others of its group.
+BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_beside_other_rows) {
+  const auto one = device();
+  Stream stream(one);
+  for (const WeightStorage& storage : storages) {
+    const PackedWeight weight{storage, 43, 101};
+    std::vector<std::byte> packed(weight.bytes());
+    pack(weight, random_values(43 * 101, 2), packed);
+    Buffer on_device(one, packed.size());
+    stream.copy(on_device.data(), packed.data(), packed.size());
+    const Array src(stream, random_values(8 * 101, 1)), gamma(stream, random_values(101, 3));
+    std::vector<float> first;
+    for (int64_t rows = 1; rows <= 8; ++rows) {
+      const Array dst(stream, static_cast<size_t>(rows) * 43);
+      const auto op = WeightLinear::make(*one, {rows, weight, false, false, WeightLinearSpec::NormBefore{NormKind::rms, 1e-6f, false}});
+      op->forward(stream, {src.f32(), on_device.data(), nullptr, nullptr, nullptr, gamma.f32(), nullptr, dst.f32(), nullptr});
+      auto values = dst.get();
+      values.resize(43);
+      if (rows == 1) first = values;
+      BOOST_TEST((values == first), "with " << rows << " rows, " << name_of(storage.format));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
+  for (const auto& one : devices())
+    for (const WeightStorage& storage : storages) {
+      if (storage.format == WeightFormat::f32) continue;
+      Stream stream(one);
+      const PackedWeight table{storage, 11, 45};
+      const auto values = random_values(11 * 45, 2), positions = random_values(9 * 45, 3);
+      std::vector<std::byte> packed(table.bytes());
+      pack(table, values, packed);
+      Buffer weight(one, packed.size());
+      stream.copy(weight.data(), packed.data(), packed.size());
+      const std::vector<int32_t> ids{3, 10, -1, 0, 11, 7};
+      const Array numbers(stream, ids), first(stream, std::vector<int32_t>{2, 5}), table_of_positions(stream, positions), dst(stream, 6 * 45), wide(stream, 11 * 45);
+      gather(stream, {table, 2, 3}, numbers.i32(), weight.data(), table_of_positions.f32(), first.i32(), dst.f32());
+      widen(stream, table, weight.data(), wide.f32());
+      const auto stored = stored_values(table, values);
+      check_close("widened", wide.get(), stored, 1e-6);
+      std::vector<double> expected;
+      for (size_t t = 0; t < ids.size(); ++t)
+        for (size_t i = 0; i < 45; ++i)
+          expected.push_back((ids[t] >= 0 && ids[t] < 11 ? stored[static_cast<size_t>(ids[t]) * 45 + i] : 0) + positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
+      check_close("gathered", dst.get(), expected, 1e-6);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(odd_values_are_packed_without_harm) {
+  const PackedWeight weight{{WeightFormat::int8, 0}, 3, 4};
+  std::vector<std::byte> packed(weight.bytes());
+  pack(weight, std::vector<float>{0, 0, 0, 0, 1e-42f, -1e-42f, 0, 1e-45f, 3e38f, -3e38f, 1.5e38f, 0}, packed);
+  const auto* q = reinterpret_cast<const int8_t*>(packed.data());
+  BOOST_TEST(int(q[0]) == 0);
+  BOOST_TEST(int(q[4]) == 0);
+  BOOST_TEST(int(q[8]) == 127);
+  BOOST_TEST(int(q[9]) == -127);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
