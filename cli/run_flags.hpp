@@ -18,6 +18,7 @@ struct ParallelFlags : RankFlags {
   std::vector<std::string> split;
   std::string balance = "estimated";
   bool shard = false;
+  int active_stages = 3;
   std::string dtype = "f32";
 
   void add(CLI::App& command);
@@ -28,6 +29,17 @@ struct ParallelFlags : RankFlags {
   [[nodiscard]] bool run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
     return RankFlags::run(ranks(), options.device, rank);
   }
+};
+
+// How data-parallel ranks put their gradients together.
+struct GradientFlags {
+  std::string hook = "allreduce";
+  int powersgd_rank = 4, powersgd_warmup = 10;
+  std::vector<double> buckets;  // MiB
+  bool in_backward = false;
+
+  void add(CLI::App& command);
+  void apply(engine::TrainerOptions& options) const;
 };
 
 struct DataFlags {

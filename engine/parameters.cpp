@@ -53,19 +53,30 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
   return ops::preferred_layout(device, info.shape[out_in ? 1 : 0], info.shape[out_in ? 0 : 1]);
 }
 
-ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
-                               ops::MemoryCounter* counter)
-    : graph_(graph), compute_type_(compute) {
-  constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
-  for (int id : ids) {
-    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
+  std::vector<FlatItem> items;
+  for (int id : ids) items.push_back({id, static_cast<size_t>(graph.parameters()[static_cast<size_t>(id)].shape.count()), 0});
+  return make_layout(items, {.caps = {SIZE_MAX}});
+}
+
+ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
+                               ops::MemoryCounter* counter, Shard shard)
+    : graph_(graph), compute_type_(compute), layout_(std::move(layout)), shard_(shard) {
+  size_t bucket = 0;
+  for (const FlatPlace& place : layout_.places) {
+    while (place.offset >= layout_.buckets[bucket].end) ++bucket;
+    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(place.id)];
     const bool transposed = info.linear_weight && storage_layout(*device, info) != info.file_layout;
-    ranges_.push_back({id, count_, static_cast<size_t>(info.shape.count()), transposed});
-    count_ = ops::align_up(count_ + ranges_.back().count, alignment);
+    ranges_.push_back({place.id, place.offset, place.count, transposed, static_cast<int>(bucket)});
+    const Bucket& in = layout_.buckets[bucket];
+    const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
+    const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
+    if (first < last) pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
   }
-  values_ = ops::Buffer(device, count_ * sizeof(float), counter);
-  if (training) gradients_ = ops::Buffer(device, count_ * sizeof(float), counter);
-  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count_ * ops::size_of(compute), counter);
+  const size_t count = local_count();
+  values_ = ops::Buffer(device, count * sizeof(float), counter);
+  if (training) gradients_ = ops::Buffer(device, count * sizeof(float), counter);
+  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count * ops::size_of(compute), counter);
   ops::Stream stream(device);
   for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero
     if (buffer->data()) stream.zero(buffer->data(), buffer->bytes());
@@ -75,6 +86,15 @@ ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph&
 const ParameterRange* ParameterStore::find(int id) const {
   const auto found = std::ranges::find(ranges_, id, &ParameterRange::id);
   return found == ranges_.end() ? nullptr : &*found;
+}
+
+std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
+  std::vector<std::pair<size_t, size_t>> found;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    const size_t end = ranges_[i].offset + ranges_[i].count, next = i + 1 < ranges_.size() ? ranges_[i + 1].offset : count();
+    if (end < next) found.emplace_back(end, next);
+  }
+  return found;
 }
 
 void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
@@ -87,7 +107,7 @@ void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
   refresh(stream);
 }
 
-void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> whole) const {
+void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* local, std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
   std::vector<float> part, turned;
@@ -102,7 +122,8 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, floa
     transpose(source, turned.data(), static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
     source = turned.data();
   }
-  stream.copy(flat + range.offset, source, range.count * sizeof(float));
+  for (const ParameterPiece& piece : pieces_)
+    if (&ranges_[static_cast<size_t>(piece.range)] == &range) stream.copy(local + piece.local, source + piece.from, piece.count * sizeof(float));
   stream.wait();
 }
 
@@ -117,7 +138,7 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
+  if (copy_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(local_count()));
 }
 
 }  // namespace ppengine::engine

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/plan_memory.hpp>
 #include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/addition_answers.hpp>
 #include <ppengine/models/build.hpp>
@@ -72,7 +73,9 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, {parallel.type, false});
+  engine::ModelRank::Options how{parallel.type, false, {}, {}};
+  if (parallel.sharded()) how.sharding = engine::ShardingOptions{&mesh.data(), engine::count_active(plan, mesh.place().pipeline).gathered, 0};
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, how);
   ops::Stream stream(device);
   if (model.folder)
     load_weights(rank, stream, model.config, WeightFiles::open(*model.folder));

@@ -135,7 +135,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
   auto cuts = engine::make_cuts(*graph, parallel, stages, 1, 1);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
-                                                   engine::ModelRank::Options{parallel.type, false});
+                                                   engine::ModelRank::Options{parallel.type, false, {}, {}});
   ops::Stream stream(device);
   if (source.folder)
     load_weights(*model, stream, source.config, WeightFiles::open(*source.folder));
