@@ -1,7 +1,3 @@
-// The entry point of every test program. Written out, since BOOST_TEST_MODULE must come before the first include and the precompiled
-// header comes before everything.
+// The entry point of every test program: Boost.Test with its own main.
+#define BOOST_TEST_MODULE ppengine
 #include <boost/test/unit_test.hpp>
-
-int main(int argc, char* argv[]) {
-  return boost::unit_test::unit_test_main([] { return true; }, argc, argv);
-}
