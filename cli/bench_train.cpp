@@ -19,6 +19,8 @@ struct BenchTrainFlags {
   std::string model = "tiny";
   ParallelFlags parallel;
   DataFlags data;
+  GradientFlags gradients;
+  double link = 0;  // MB/s; 0: no limit
   int warmup = 2, repeat = 5;
   bool recompute = false, profile = false, json = false;
 
@@ -30,6 +32,9 @@ struct Measured {
   double idle_share = 0, loss = 0, rate = 0;  // rate: large matrix products, all ranks together
   std::vector<std::size_t> peak_bytes;
   engine::Profile profile;
+  // Of rank 0: seconds of a step (means), and the buckets in the order in which they are reduced.
+  double backward = 0, communication = 0, overlap = 0;
+  std::vector<engine::TimedReduction> buckets;
 };
 
 Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
@@ -47,6 +52,10 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
     seconds.push_back(world.allreduce_value(step.seconds, comm::Reduce::max));
     result.idle_share += world.allreduce_value(step.idle_share) / world.size() / flags.repeat;
     result.loss = step.loss;
+    result.backward += step.backward / flags.repeat;
+    result.communication += step.communication / flags.repeat;
+    result.overlap += step.overlap / flags.repeat;
+    result.buckets = trainer.reductions();
   }
   if (flags.profile) {
     trainer.pipeline().set_profile(&result.profile);
@@ -62,12 +71,20 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   return result;
 }
 
+nlohmann::json buckets_json(const std::vector<engine::TimedReduction>& buckets) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& one : buckets) list.push_back({{"stage", one.stage}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"milliseconds", 1e3 * (one.end - one.start)}});
+  return list;
+}
+
 void BenchTrainFlags::run() {
   const models::ModelSource source = models::open_model(model);
   const auto graph = models::build_graph(source.config);
   engine::TrainerOptions options;
   options.parallel = parallel.options(data.choice.batch_size);
   options.recompute = recompute;
+  gradients.apply(options);
+  parallel.link.bytes_per_second = 1e6 * link;
   const std::int64_t per_microbatch = model == "tiny" ? 2 : 1;
   const std::int64_t batch_size = data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
   const std::int64_t length = data.choice.sequence_length > 0 ? data.choice.sequence_length : source.sequence_length;
@@ -88,7 +105,12 @@ void BenchTrainFlags::run() {
                                       {"peak_memory_bytes", result.peak_bytes},
                                       {"flops_share", share},
                                       {"gflops_large_matmul", result.rate / 1e9},
-                                      {"loss", result.loss}}
+                                      {"loss", result.loss},
+                                      {"backward_milliseconds", 1e3 * result.backward},
+                                      {"communication_milliseconds", 1e3 * result.communication},
+                                      {"overlap_milliseconds", 1e3 * result.overlap},
+                                      {"overlap_share", result.communication > 0 ? result.overlap / result.communication : 0.0},
+                                      {"buckets", buckets_json(result.buckets)}}
                            .dump());
     return;
   }
@@ -96,6 +118,9 @@ void BenchTrainFlags::run() {
   fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high, tokens / result.seconds.low,
              1e3 * result.seconds.median);
   fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9, 100 * result.idle_share);
+  if (!result.buckets.empty())
+    fmt::print("  {} buckets of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n", result.buckets.size(), 1e3 * result.communication,
+               1e3 * result.overlap, 100 * result.overlap / result.communication, 1e3 * result.backward);
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries()) slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
   std::ranges::sort(slowest, std::greater());
@@ -111,6 +136,8 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--model", flags->model, "Preset or model folder (default tiny)")->type_name("DIR|PRESET");
   flags->data.add(*command, false);
   flags->parallel.add(*command);
+  flags->gradients.add(*command);
+  command->add_option("--link", flags->link, "Simulate a slower link between ranks, in MB/s")->check(CLI::Range(0.0, 1e6));
   command->add_option("--warmup", flags->warmup, "Steps before measuring (default 2)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Steps measured (default 5)")->check(CLI::Range(1, 10000));
   command->add_flag("--recompute", flags->recompute, "Compute activations again in the backward");

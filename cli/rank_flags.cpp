@@ -12,6 +12,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/launch.hpp>
+#include <ppengine/comm/limited.hpp>
 #include <ppengine/comm/processes.hpp>
 #include <ppengine/comm/threads.hpp>
 
@@ -120,6 +121,7 @@ bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std
   comm::LocalOptions local;
   local.devices.assign(static_cast<std::size_t>(ranks), on);
   local.timeout = deadline(600);
+  local.link = link;
   comm::run_threads(ranks, local, body);
   return true;
 }
@@ -156,7 +158,8 @@ void RankFlags::run_as_rank(const comm::RankEnvironment& me, int ranks, const st
     world = comm::connect_processes(me, options);
     if (command_) check_same_settings(*command_, *world);
     if (!as_many) throw other_number;
-    body(*world);
+    const auto slow = link.on() ? comm::limit_link(*world, link) : nullptr;
+    body(slow ? *slow : *world);
   } catch (const std::exception& error) {
     end_rank(me, world.get(), error, when_lost);
   }

@@ -10,6 +10,7 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/comm/environment.hpp>
+#include <ppengine/comm/local.hpp>
 #include <ppengine/ops/device.hpp>
 
 namespace ppengine::cli {
@@ -26,6 +27,7 @@ struct RankFlags {
   std::function<std::string()> when_lost;
   // In the process that starts the ranks, before it starts them again: variables that the new ranks are given.
   std::function<std::map<std::string, std::string>()> before_restart;
+  comm::SimulatedLink link;  // for measurements
 
   void add(CLI::App& flags_of, const char* group);
   // Null in a process that only starts the ranks: it computes nothing itself.

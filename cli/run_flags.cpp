@@ -24,6 +24,9 @@ void ParallelFlags::add(CLI::App& command) {
       ->check(CLI::IsMember({"estimated", "measured"}))
       ->group(group);
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
+  command.add_option("--active-stages", active_stages, "With --shard: stages of a rank that are gathered at the same time, at most (default 3)")
+      ->check(CLI::Range(1, 65535))
+      ->group(group);
   command.add_option("--dtype", dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}))->group(group);
   RankFlags::add(command, group);
 }
@@ -35,7 +38,6 @@ int ParallelFlags::ranks() const {
 }
 
 engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
-  if (shard) throw ConfigError("--shard: sharding is not there yet; use --dp without it");
   engine::ParallelOptions result;
   result.pipeline = pp;
   result.data = dp;
@@ -46,6 +48,8 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;
   result.measure = balance == "measured";
+  result.shard = shard;
+  result.active_stages = active_stages;
   result.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   if (!plan.empty()) {
     result.plan = schedules::load_plan(plan, microbatches);
@@ -69,6 +73,26 @@ void WeightFlags::add(CLI::App& command) {
   command.add_option("--weight-group", group, "int8: inputs that share a scale (default 0: all inputs of an output)")
       ->check(CLI::Range(0, 1 << 20))
       ->group(group_name);
+}
+
+void GradientFlags::add(CLI::App& command) {
+  const char* group = "Data parallel";
+  command.add_option("--grad-hook", hook, "How gradients are summed: allreduce (default), in bf16 or fp16, as factors (powersgd), or not at all (none)")
+      ->check(CLI::IsMember(engine::hook_names()))
+      ->group(group);
+  command.add_option("--powersgd-rank", powersgd_rank, "Columns of PowerSGD's factors (default 4)")->check(CLI::Range(1, 4096))->group(group);
+  command.add_option("--powersgd-warmup", powersgd_warmup, "Steps before PowerSGD begins (default 10)")->check(CLI::Range(0, 1 << 30))->group(group);
+  command.add_option("--bucket-mb", buckets, "MiB of gradients that are reduced together; several: for the first buckets, the last one for the rest (default 1,25)")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-6, 1e6))
+      ->group(group);
+  command.add_flag("--optimizer-in-backward", in_backward, "Update each bucket as soon as it is reduced; not with --grad-clip")->group(group);
+}
+
+void GradientFlags::apply(engine::TrainerOptions& options) const {
+  options.hook = {hook, powersgd_rank, powersgd_warmup, options.seed};
+  for (const double size : buckets) options.buckets.caps.push_back(static_cast<std::size_t>(size * (1 << 20)));
+  options.optimizer_in_backward = in_backward;
 }
 
 void DataFlags::add(CLI::App& command, bool required) {

@@ -20,6 +20,7 @@ struct ParallelFlags : RankFlags {
   std::vector<std::string> split;
   std::string balance = "estimated";
   bool shard = false;
+  int active_stages = 3;
   std::string dtype = "f32";
 
   void add(CLI::App& command);
@@ -39,6 +40,17 @@ struct WeightFlags {
 
   void add(CLI::App& command);
   ops::WeightStorage get() const { return {ops::parse_weight_format(format), group}; }
+};
+
+// How data-parallel ranks put their gradients together.
+struct GradientFlags {
+  std::string hook = "allreduce";
+  int powersgd_rank = 4, powersgd_warmup = 10;
+  std::vector<double> buckets;  // MiB
+  bool in_backward = false;
+
+  void add(CLI::App& command);
+  void apply(engine::TrainerOptions& options) const;
 };
 
 struct DataFlags {

@@ -27,7 +27,7 @@ TimelineFiles::TimelineFiles(const models::TrainingResult& result, int copies, c
 }
 
 void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step) const {
-  engine::write_trace(file, result_.plan, copies_, result_.timelines, first_step);
+  engine::write_trace(file, result_.plan, copies_, result_.timelines, first_step, result_.reductions);
 }
 
 void TimelineFiles::write_page(const std::string& file) const {

@@ -27,6 +27,7 @@ struct TrainFlags {
   models::TrainingOptions options;
   ParallelFlags parallel;
   DataFlags data;
+  GradientFlags gradients;
   double lr = 1e-3;
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
   std::vector<double> betas{0.9, 0.999};
@@ -102,6 +103,7 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or demo, tiny, mid, gpt2 with random weights")->type_name("DIR|PRESET");
   data.add(command, true);
   parallel.add(command);
+  gradients.add(command);
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
@@ -158,6 +160,7 @@ void TrainFlags::run() {
   options.trainer.optimizer.beta2 = betas[1];
   options.trainer.optimizer.decay_1d = !no_decay_1d;
   options.trainer.seed = options.data.seed;
+  gradients.apply(options.trainer);
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;
   options.lr.steps = options.steps;
@@ -193,6 +196,7 @@ void add_train(CLI::App& app) {
       "  ppengine train --model tiny --data synthetic --pp 2 --schedule interleavedzerobubble --stages 4 --microbatches 8 --json\n"
       "  ppengine train --model my-gpt2/ --data tokens.npy --pp 2 --dp 2 --batch-size 16 --save out/ --save-every 100\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --launch processes\n"
+      "  ppengine train --model tiny --data synthetic --dp 2 --shard --launch processes\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --steps 10 --timeline steps.html --trace steps.json");
   command->callback([flags] { flags->run(); });
 }

@@ -5,12 +5,15 @@
 #include <mutex>
 #include <thread>
 
+#include <ppengine/base/error.hpp>
+
 namespace ppengine::comm {
 
 void run_threads(int ranks, const LocalOptions& options, const std::function<void(Communicator&)>& body) {
   auto communicators = make_local(ranks, options);
   std::mutex mutex;
   std::exception_ptr first;
+  bool first_is_echo = false;
   {
     std::vector<std::jthread> threads;
     for (auto& communicator : communicators)
@@ -19,9 +22,12 @@ void run_threads(int ranks, const LocalOptions& options, const std::function<voi
           body(*rank);
         } catch (const std::exception& e) {
           std::lock_guard lock(mutex);
-          if (!first) {  // what the others throw from now on is only the echo
+          // What the others throw from now on is only the echo; but a rank may have ended the run before it came here with the cause.
+          const bool echo = dynamic_cast<const CommError*>(&e) != nullptr;
+          if (!first) rank->abort(e.what());
+          if (!first || (first_is_echo && !echo)) {
             first = std::current_exception();
-            rank->abort(e.what());
+            first_is_echo = echo;
           }
         }
       });

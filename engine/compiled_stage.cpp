@@ -1,10 +1,13 @@
 // Compiling a stage: which nodes are needed, what is fused, emission of the programs, placement of memory.
 #include <ppengine/engine/compiled_stage.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/readiness.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -55,17 +58,6 @@ struct CompiledStage::Builder {
   const Node& node(int i) const { return graph.nodes()[static_cast<size_t>(i)]; }
   const ValueInfo& value(int i) const { return graph.values()[static_cast<size_t>(i)]; }
   bool is_sent(int id) const { return std::ranges::find(cut.sends, id) != cut.sends.end(); }
-
-  void find_needed_nodes() {
-    std::set<int> needed(cut.sends.begin(), cut.sends.end());
-    if (options.loss && graph.loss_value() >= 0) needed.insert(graph.loss_value());
-    if (options.output && graph.output_value() >= 0) needed.insert(graph.output_value());
-    for (int i = cut.end; i-- > cut.begin;)
-      if (needed.contains(node(i).output) || (options.cache_capacity > 0 && node(i).op->writes_cache())) {
-        order.insert(order.begin(), i);
-        needed.insert(node(i).inputs.begin(), node(i).inputs.end());
-      }
-  }
 
   std::vector<int> users(int id) const {
     std::vector<int> found;
@@ -128,8 +120,10 @@ struct CompiledStage::Builder {
 
   void place_operands() {
     for (const ParameterRange& range : stage.parameters_.ranges()) {
-      emit.set_parameter(range.id, fixed(Region::parameters, range.compute_offset, range.compute_bytes),
-                         fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float)));
+      const BufferId weights = fixed(Region::parameters, range.compute_offset, range.compute_bytes);
+      const BufferId gradient = fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float));
+      emit.set_parameter(range.id, weights, gradient);
+      operands_.push_back({range.id, weights, gradient});
     }
     for (size_t i = 0; i < graph.values().size(); ++i) {
       const int id = static_cast<int>(i);
@@ -193,7 +187,9 @@ struct CompiledStage::Builder {
       }
       emit.set_node(node(i), i, residuals[static_cast<size_t>(i)]);
       const bool is_loss = node(i).output == graph.loss_value();
-      if (is_loss || emit.output_gradient() != no_buffer) compiled(i)->backward(emit);
+      if (!is_loss && emit.output_gradient() == no_buffer) continue;
+      compiled(i)->backward(emit);
+      differentiated_.insert(node(i).parameters.begin(), node(i).parameters.end());
     }
     for (size_t k = again_.size(); k-- > 0;) drop_unused(input_half, again_[k].first, again_[k].second, &weight_half);
     for (int id : cut.receives) {
@@ -215,13 +211,34 @@ struct CompiledStage::Builder {
     return std::ranges::any_of(stage.forward_, [&](const Instruction& one) { return std::ranges::find(one.writes, id) != one.writes.end(); });
   }
 
-  void find_untouched() {
-    std::set<int> touched;
-    for (int i : order) touched.insert(node(i).parameters.begin(), node(i).parameters.end());
-    for (int id : cut.parameters)
-      if (!touched.contains(id)) stage.untouched_.push_back(id);
+  // A parameter of a node whose backward was asked for, but whose gradient nobody writes, is a mistake in an op.
+  std::vector<Final> find_finals(const Program& program) const {
+    std::vector<Final> found;
+    for (const Operand& one : operands_) {
+      bool written = false;
+      Final final{0, one.parameter};
+      for (size_t i = 0; i < program.size(); ++i) {
+        const auto& [reads, writes] = std::tie(program[i].reads, program[i].writes);
+        const bool writes_it = std::ranges::find(writes, one.gradient) != writes.end();
+        if (writes_it || std::ranges::find(reads, one.weights) != reads.end()) final.instruction = i;
+        written = written || writes_it;
+      }
+      if (written)
+        found.push_back(final);
+      else if (differentiated_.contains(one.parameter))
+        throw ConfigError(fmt::format("{} gets no gradient: the op that uses it never calls parameter_gradients",
+                                      graph.parameters()[static_cast<size_t>(one.parameter)].name));
+    }
+    std::ranges::stable_sort(found, {}, &Final::instruction);
+    return found;
   }
 
+  struct Operand {
+    int parameter;
+    BufferId weights, gradient;
+  };
+  std::vector<Operand> operands_;
+  std::set<int> differentiated_;        // parameters of the nodes that the gradient reaches
   std::vector<std::pair<size_t, size_t>> again_;  // ranges of instructions that run a forward again
 };
 
@@ -229,7 +246,7 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
                              const CompileOptions& options, ops::MemoryCounter* counter)
     : options_(options), parameters_(parameters) {
   Builder builder(*this, *device, graph, cut);
-  builder.find_needed_nodes();
+  builder.order = needed_nodes(graph, cut, options.loss, options.output, options.cache_capacity > 0);
   builder.fold_residuals();
   builder.compile_nodes();
   builder.place_operands();
@@ -238,7 +255,11 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
     for (int id : cut.sends) sent_gradients_.push_back(builder.pinned(builder.emit.make(builder.emit.value_bytes(id)), Region::gradients));
     builder.emit_backward(full_, full_, full_gradients_);
     if (options.split_backward) builder.emit_backward(input_, weight_, split_gradients_);
-    builder.find_untouched();
+    final_in_full_ = builder.find_finals(full_);
+    if (options.split_backward) final_in_weight_ = builder.find_finals(weight_);
+    for (const Bucket& bucket : parameters.buckets())
+      for (int id : bucket.parameters)
+        if (bucket.reduced() && !builder.differentiated_.contains(id)) without_gradient_.push_back(id);
   }
   layout_ = place_buffers(buffers_, forward_, full_, input_, weight_);
   cache_bytes_ = builder.emit.cache_bytes();

@@ -33,15 +33,23 @@ class CompiledStage {
   const std::vector<BufferId>& received_gradients(bool split) const { return split ? split_gradients_ : full_gradients_; }
   BufferId output() const { return output_; }  // the graph's output, in the activations; no_buffer when another stage makes it
   size_t bytes(BufferId id) const { return buffers_[static_cast<size_t>(id)].bytes; }
-  // Parameters of the cut that no weight half writes: their gradient must be zeroed by hand.
-  const std::vector<int>& untouched() const { return untouched_; }
+  // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
+  // instruction. Parameters that the gradient does not reach never occur.
+  struct Final {
+    size_t instruction;
+    int parameter;
+  };
+  const std::vector<Final>& final_in_backward() const { return final_in_full_; }
+  const std::vector<Final>& final_in_weight() const { return final_in_weight_; }
+  // Parameters of reduced buckets that the gradient does not reach (an op gives none to its input): zero, by hand.
+  const std::vector<int>& without_gradient() const { return without_gradient_; }
 
   // A Run with the regions that belong to the stage filled in; the caller sets the blocks, inputs and scalars.
   Run start(ops::Stream& stream) const;
   void forward(const Run& run) const { execute(forward_, run); }
-  void backward(const Run& run) const { execute(full_, run); }
+  void backward(const Run& run, const AfterInstruction& after = {}) const { execute(full_, run, after); }
   void backward_input(const Run& run) const { execute(input_, run); }
-  void backward_weight(const Run& run) const { execute(weight_, run); }
+  void backward_weight(const Run& run, const AfterInstruction& after = {}) const { execute(weight_, run, after); }
 
   const Program& forward_program() const { return forward_; }
   const Program& backward_program() const { return full_; }
@@ -59,7 +67,8 @@ class CompiledStage {
   int64_t positions_offset_ = -1;
   std::vector<std::pair<int, size_t>> input_offsets_;
   std::vector<BufferId> received_, sent_, sent_gradients_, full_gradients_, split_gradients_;
-  std::vector<int> untouched_;
+  std::vector<Final> final_in_full_, final_in_weight_;
+  std::vector<int> without_gradient_;
   BufferId output_ = no_buffer;
   ops::Buffer constants_;
 };

@@ -31,8 +31,11 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
   const int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = mesh_.place().data;
   const int64_t begin = rank * share + std::min(rank, more), mine = share + (rank < more ? 1 : 0);
   double loss = 0;
+  // Sharded ranks gather stages together: they follow one plan, and one without data shadows it.
+  const int64_t least = model_.sharding() ? std::max<int64_t>(share, 1) : mine;
+  if (mine == 0 && model_.sharding()) pipeline_for(1).shadow(nullptr);
   if (mine > 0) {
-    Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, mine)));
+    Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, least)));
     StepInputs inputs;
     inputs.batch = &batch;
     inputs.microbatches = split_batch(begin, mine, pipeline.plan().microbatches);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/readiness.hpp>
 
 namespace ppengine::engine {
 
@@ -17,8 +18,27 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
       if (owners_[static_cast<size_t>(id)] < 0) owners_[static_cast<size_t>(id)] = static_cast<int>(s);
     if (stage_rank_[s] != rank_) continue;
     stages_.push_back(static_cast<int>(s));
-    stores_.emplace_back(device_, *graph_, cuts_[s].parameters, options_.compute, options_.training, &memory_, options_.weights);
+    const Shard shard = options_.sharding ? Shard{options_.sharding->data->rank(), options_.sharding->data->size()} : Shard{};
+    stores_.emplace_back(device_, *graph_, layout_of(cuts_[s], shard.ranks), options_.compute, options_.training, &memory_, shard, options_.weights);
   }
+  if (!options_.sharding) return;
+  std::vector<ParameterStore*> stores;
+  for (ParameterStore& store : stores_) stores.push_back(&store);
+  sharding_ = std::make_unique<Sharding>(*options_.sharding, stages_, std::move(stores), device_, options_.training, memory_);
+}
+
+// In the order in which gradients become final: so the buckets of a stage are ranges that become ready one after the other, from the first
+// step on. A weight that several stages use has a bucket of its own: the stages' parts of it are the same then.
+FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
+  const GradientOrder order = gradient_order(*graph_, cut);
+  std::vector<FlatItem> items;
+  const auto add = [&](int id, int key) {
+    items.push_back({id, static_cast<size_t>(graph_->parameters()[static_cast<size_t>(id)].shape.count()), key});
+  };
+  const auto tied = [&](int id) { return users(id).size() > 1; };
+  for (int id : order.used) add(id, tied(id) ? 1 + id : 0);
+  for (int id : order.unused) add(id, tied(id) ? 1 + id : -1);
+  return make_layout(items, options_.buckets, shards);
 }
 
 ParameterStore& ModelRank::parameters(int stage) {

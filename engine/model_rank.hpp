@@ -3,9 +3,11 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ppengine/engine/parameters.hpp>
+#include <ppengine/engine/sharding.hpp>
 #include <ppengine/engine/split.hpp>
 
 namespace ppengine::engine {
@@ -15,6 +17,8 @@ class ModelRank {
   struct Options {
     ops::Type compute = ops::Type::f32;
     bool training = true;
+    BucketOptions buckets = {};
+    std::optional<ShardingOptions> sharding = {};  // parameters, gradients and optimizer state in parts over the data-parallel ranks
     ops::WeightStorage weights = {};  // of linears, in inference
   };
   // stage_rank: the rank of each stage, as in a plan.
@@ -33,12 +37,15 @@ class ModelRank {
   const std::vector<int>& stages() const { return stages_; }  // ascending
   bool has_stage(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   ParameterStore& parameters(int stage);
+  Sharding* sharding() { return sharding_.get(); }  // null: every rank has whole parameters
   // The stage that a parameter belongs to for norms and files: the first that uses it.
   int owner(int parameter) const { return owners_[static_cast<size_t>(parameter)]; }
   // Stages that use the parameter, ascending; more than one for tied weights.
   std::vector<int> users(int parameter) const;
 
  private:
+  FlatLayout layout_of(const StageCut& cut, int shards) const;
+
   std::shared_ptr<const Graph> graph_;
   std::vector<StageCut> cuts_;
   std::vector<int> stage_rank_;
@@ -48,6 +55,7 @@ class ModelRank {
   ops::MemoryCounter memory_;
   std::vector<int> stages_, owners_;
   std::deque<ParameterStore> stores_;  // one per entry of stages_
+  std::unique_ptr<Sharding> sharding_;
 };
 
 }  // namespace ppengine::engine

@@ -36,17 +36,21 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_
   for (int index : model.stages()) {
     Stage stage{index, {}, {}};
     const ParameterStore& parameters = model.parameters(index);
-    for (const ParameterRange& range : parameters.ranges()) {
+    stage.buckets.resize(parameters.buckets().size());
+    for (const ParameterPiece& piece : parameters.pieces()) {
+      const ParameterRange& range = parameters.ranges()[static_cast<size_t>(piece.range)];
+      if (!parameters.buckets()[static_cast<size_t>(range.bucket)].reduced()) continue;  // never gets a gradient
       const bool spared = !options.decay_1d && model.graph().parameters()[static_cast<size_t>(range.id)].shape.rank() < 2;
       const float decay = spared ? 0.0f : static_cast<float>(options.weight_decay);
       // Neighbours with the same decay are one range, so that a step is few launches.
-      if (!stage.ranges.empty() && stage.ranges.back().decay == decay)
-        stage.ranges.back().count = range.offset + range.count - stage.ranges.back().offset;
+      auto& ranges = stage.buckets[static_cast<size_t>(range.bucket)];
+      if (!ranges.empty() && ranges.back().decay == decay)
+        ranges.back().count = piece.local + piece.count - ranges.back().offset;
       else
-        stage.ranges.push_back({range.offset, range.count, decay});
+        ranges.push_back({piece.local, piece.count, decay});
     }
     for (size_t i = 0; i < state_names().size(); ++i) {
-      stage.state.emplace_back(model.device(), parameters.count() * sizeof(float), &model.memory());
+      stage.state.emplace_back(model.device(), parameters.local_count() * sizeof(float), &model.memory());
       stream.zero(stage.state.back().data(), stage.state.back().bytes());
     }
     stages_.push_back(std::move(stage));
@@ -60,29 +64,35 @@ std::vector<std::string> Optimizer::state_names() const {
   return {};
 }
 
-float* Optimizer::state(int stage, size_t which) const {
+const Optimizer::Stage& Optimizer::find(int stage) const {
   const auto found = std::ranges::find(stages_, stage, &Stage::index);
   PPENGINE_ASSERT(found != stages_.end());
-  return found->state[which].as<float>();
+  return *found;
 }
 
+float* Optimizer::state(int stage, size_t which) const { return find(stage).state[which].as<float>(); }
+
 void Optimizer::step(ops::Stream& stream, double lr, double gradient_scale) {
-  ++steps_;
-  for (Stage& stage : stages_) {
-    const ParameterStore& parameters = model_.parameters(stage.index);
-    for (const Range& range : stage.ranges) {
-      float *values = parameters.values() + range.offset, *gradients = parameters.gradients() + range.offset;
-      const size_t element = ops::size_of(parameters.compute_type());
-      void* copy = parameters.compute_copy() ? static_cast<std::byte*>(parameters.compute_copy()) + range.offset * element : nullptr;
-      const auto count = static_cast<int64_t>(range.count);
-      if (options_.kind == OptimizerKind::adamw) {
-        const ops::AdamWStep step{static_cast<float>(lr),          static_cast<float>(options_.beta1), static_cast<float>(options_.beta2),
-                                  static_cast<float>(options_.epsilon), range.decay, steps_, static_cast<float>(gradient_scale)};
-        ops::adamw(stream, step, values, gradients, stage.state[0].as<float>() + range.offset, stage.state[1].as<float>() + range.offset, copy, count);
-      } else {
-        const ops::SgdStep step{static_cast<float>(lr), static_cast<float>(options_.momentum), range.decay, steps_ == 1, static_cast<float>(gradient_scale)};
-        ops::sgd(stream, step, values, gradients, stage.state.empty() ? nullptr : stage.state[0].as<float>() + range.offset, copy, count);
-      }
+  begin_step();
+  for (const Stage& stage : stages_)
+    for (size_t bucket = 0; bucket < stage.buckets.size(); ++bucket) update(stream, stage.index, bucket, lr, gradient_scale);
+}
+
+void Optimizer::update(ops::Stream& stream, int index, size_t bucket, double lr, double gradient_scale) {
+  const Stage& stage = find(index);
+  const ParameterStore& parameters = model_.parameters(index);
+  for (const Range& range : stage.buckets[bucket]) {
+    float *values = parameters.values() + range.offset, *gradients = parameters.gradients() + range.offset;
+    const size_t element = ops::size_of(parameters.compute_type());
+    void* copy = parameters.compute_copy() ? static_cast<std::byte*>(parameters.compute_copy()) + range.offset * element : nullptr;
+    const auto count = static_cast<int64_t>(range.count);
+    if (options_.kind == OptimizerKind::adamw) {
+      const ops::AdamWStep step{static_cast<float>(lr),          static_cast<float>(options_.beta1), static_cast<float>(options_.beta2),
+                                static_cast<float>(options_.epsilon), range.decay, steps_, static_cast<float>(gradient_scale)};
+      ops::adamw(stream, step, values, gradients, stage.state[0].as<float>() + range.offset, stage.state[1].as<float>() + range.offset, copy, count);
+    } else {
+      const ops::SgdStep step{static_cast<float>(lr), static_cast<float>(options_.momentum), range.decay, steps_ == 1, static_cast<float>(gradient_scale)};
+      ops::sgd(stream, step, values, gradients, stage.state.empty() ? nullptr : stage.state[0].as<float>() + range.offset, copy, count);
     }
   }
 }

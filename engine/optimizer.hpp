@@ -1,4 +1,4 @@
-// AdamW and SGD over the flat buffers of a rank's stages, with learning-rate schedules.
+// AdamW and SGD over the flat buffers of a rank's stages (sharded: over its parts of them), with learning-rate schedules.
 #pragma once
 
 #include <string>
@@ -35,8 +35,12 @@ class Optimizer {
  public:
   Optimizer(ModelRank& model, const OptimizerOptions& options);
 
-  // One update from the gradients, each multiplied by `gradient_scale` as it is read.
+  // One update from the gradients, each multiplied by `gradient_scale` as it is read. Parameters that the loss does not depend on stay as
+  // they are.
   void step(ops::Stream& stream, double lr, double gradient_scale);
+  // The same bucket by bucket: begin_step, then every bucket of every stage once, in any order.
+  void begin_step() { ++steps_; }
+  void update(ops::Stream& stream, int stage, size_t bucket, double lr, double gradient_scale);
   int64_t steps() const { return steps_; }  // updates so far
   void set_steps(int64_t steps) { steps_ = steps; }
 
@@ -46,15 +50,16 @@ class Optimizer {
   float* state(int stage, size_t which) const;
 
  private:
-  struct Range {  // of the flat buffer, with one weight decay
+  struct Range {  // of this rank's flat buffers, with one weight decay
     size_t offset, count;
     float decay;
   };
   struct Stage {
     int index;
-    std::vector<Range> ranges;
+    std::vector<std::vector<Range>> buckets;
     std::vector<ops::Buffer> state;
   };
+  const Stage& find(int stage) const;
   ModelRank& model_;
   OptimizerOptions options_;
   std::vector<Stage> stages_;

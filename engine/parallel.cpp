@@ -12,7 +12,8 @@ namespace ppengine::engine {
 
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank) {
   schedules::LowerOptions lowering;
-  lowering.unshard = false;
+  lowering.unshard = options.sharded();
+  lowering.max_active_stages = options.active_stages;
   const schedules::Registry& registry = options.registry ? *options.registry : schedules::builtin_schedules();
   if (options.plan && !inference) {
     const schedules::Plan& own = *options.plan;

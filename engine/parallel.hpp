@@ -22,11 +22,14 @@ struct ParallelOptions {
   std::optional<schedules::Plan> plan;            // a plan of the user's own, in place of the schedule
   std::vector<std::string> split;                 // modules at which stages begin; empty: balanced by cost
   bool measure = false;                           // balance by a short measurement in place of an estimate; rank 0 measures
+  bool shard = false;                             // each data-parallel rank keeps a part of parameters, gradients and optimizer state
+  int active_stages = 3;                          // sharded: stages of a rank that are gathered at the same time, at most
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
 
   comm::MeshShape mesh() const { return {pipeline, data, tensor}; }
+  bool sharded() const { return shard && data > 1; }  // over one rank there is nothing to divide
 };
 
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.

@@ -69,31 +69,40 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
   return {storage, info.shape[out_in ? 0 : 1], info.shape[out_in ? 1 : 0]};
 }
 
-ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
-                               ops::MemoryCounter* counter, const ops::WeightStorage& weights)
-    : graph_(graph), compute_type_(compute), weights_(weights) {
-  constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
+FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
+  std::vector<FlatItem> items;
+  for (int id : ids) items.push_back({id, static_cast<size_t>(graph.parameters()[static_cast<size_t>(id)].shape.count()), 0});
+  return make_layout(items, {.caps = {SIZE_MAX}});
+}
+
+ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
+                               ops::MemoryCounter* counter, Shard shard, const ops::WeightStorage& weights)
+    : graph_(graph), compute_type_(compute), layout_(std::move(layout)), shard_(shard), weights_(weights) {
   const bool packed = weights.format != ops::WeightFormat::f32;
-  PPENGINE_ASSERT(!packed || (!training && compute == ops::Type::f32));
-  size_t packed_bytes = 0;
-  for (int id : ids) {
-    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+  PPENGINE_ASSERT(!packed || (!training && !sharded() && compute == ops::Type::f32));
+  size_t bucket = 0, packed_bytes = 0;
+  for (const FlatPlace& place : layout_.places) {
+    while (place.offset >= layout_.buckets[bucket].end) ++bucket;
+    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(place.id)];
     const bool narrow = packed && info.linear_weight;
-    const auto layout = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
-    const bool transposed = info.linear_weight && layout != info.file_layout;
-    ParameterRange range{id, count_, static_cast<size_t>(info.shape.count()), transposed};
-    count_ = ops::align_up(count_ + range.count, alignment);
+    const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
+    ParameterRange range{place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, static_cast<int>(bucket)};
     range.compute_offset = packed ? packed_bytes : range.offset * ops::size_of(compute);
     range.compute_bytes = narrow ? packed_weight(info, weights).bytes() : range.count * ops::size_of(compute);
     packed_bytes += ops::align_up(range.compute_bytes);
     ranges_.push_back(range);
+    const Bucket& in = layout_.buckets[bucket];
+    const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
+    const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
+    if (first < last) pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
   }
+  const size_t count = local_count();
   if (packed)
     copy_ = ops::Buffer(device, packed_bytes, counter);
   else
-    values_ = ops::Buffer(device, count_ * sizeof(float), counter);
-  if (training) gradients_ = ops::Buffer(device, count_ * sizeof(float), counter);
-  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count_ * ops::size_of(compute), counter);
+    values_ = ops::Buffer(device, count * sizeof(float), counter);
+  if (training) gradients_ = ops::Buffer(device, count * sizeof(float), counter);
+  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count * ops::size_of(compute), counter);
   ops::Stream stream(device);
   for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero: norms of gradients and updates go over them
     if (buffer->data() && training) stream.zero(buffer->data(), buffer->bytes());
@@ -103,6 +112,15 @@ ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph&
 const ParameterRange* ParameterStore::find(int id) const {
   const auto found = std::ranges::find(ranges_, id, &ParameterRange::id);
   return found == ranges_.end() ? nullptr : &*found;
+}
+
+std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
+  std::vector<std::pair<size_t, size_t>> found;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    const size_t end = ranges_[i].offset + ranges_[i].count, next = i + 1 < ranges_.size() ? ranges_[i + 1].offset : count();
+    if (end < next) found.emplace_back(end, next);
+  }
+  return found;
 }
 
 void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
@@ -115,7 +133,7 @@ void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
   refresh(stream);
 }
 
-void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> whole) const {
+void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* local, std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
   std::vector<float> part, turned;
@@ -128,23 +146,25 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, floa
   // What a CPU computes with is ordinary memory: it is written in place.
   const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32;
   if (in_place) stream.wait();
-  float* const target = packs ? nullptr : flat + range.offset;
+  // All of it in one place: turned as it is written.
+  float* const target = in_place && !packs && !sharded() ? local + range.offset : nullptr;
   if (range.transposed) {
-    float* to = target;
-    if (!in_place || packs) {
-      turned.resize(range.count);
-      to = turned.data();
-    }
+    if (!target) turned.resize(range.count);
+    float* const to = target ? target : turned.data();
     transpose(source, to, static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
-    if (to == target) return;
+    if (target) return;
     source = to;
   }
   if (packs) return load_packed(stream, range, {source, range.count});
-  if (in_place) {
-    in_parallel(range.count, range.count, [=](size_t begin, size_t end) { std::copy(source + begin, source + end, target + begin); });
-    return;
+  for (const ParameterPiece& piece : pieces_) {
+    if (&ranges_[static_cast<size_t>(piece.range)] != &range) continue;
+    float* const to = local + piece.local;
+    const float* const from = source + piece.from;
+    if (in_place)
+      in_parallel(piece.count, piece.count, [=](size_t begin, size_t end) { std::copy(from + begin, from + end, to + begin); });
+    else
+      stream.copy(to, from, piece.count * sizeof(float));
   }
-  stream.copy(target, source, range.count * sizeof(float));
   stream.wait();
 }
 
@@ -175,7 +195,7 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data() && values_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(count_));
+  if (copy_.data() && values_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(local_count()));
 }
 
 }  // namespace ppengine::engine

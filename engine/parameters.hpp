@@ -1,10 +1,12 @@
-// The parameters of one stage in flat buffers: values, gradients, and a copy in the compute type where that is not f32.
+// The parameters of one stage in flat buffers: values, gradients, and a copy in the compute type where that is not f32. Sharded, a rank's
+// buffers hold one part of every bucket.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include <ppengine/engine/buckets.hpp>
 #include <ppengine/engine/graph.hpp>
 #include <ppengine/ops/memory.hpp>
 #include <ppengine/ops/stream.hpp>
@@ -20,20 +22,47 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 
 struct ParameterRange {
   int id = 0;            // in the graph
-  size_t offset = 0;     // in the flat buffer, in elements; aligned
+  size_t offset = 0;     // in the flat buffer of the whole stage, in elements; aligned
   size_t count = 0;
   bool transposed = false;  // against the file
   size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads
+  int bucket = 0;
 };
+
+// Several ranks that share one stage's parameters, and which of them this is.
+struct Shard {
+  int rank = 0, ranks = 1;
+};
+
+// A part of a parameter that lies in this rank's buffers: all of it when nothing is sharded.
+struct ParameterPiece {
+  int range = 0;       // index in ranges()
+  size_t from = 0;     // element of the parameter, as it is stored
+  size_t local = 0;    // element of this rank's buffers
+  size_t count = 0;
+};
+
+// The parameters one after the other, in one bucket: where nothing is reduced.
+FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids);
 
 class ParameterStore {
  public:
-  ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, const std::vector<int>& ids, ops::Type compute, bool training,
-                 ops::MemoryCounter* counter = nullptr, const ops::WeightStorage& weights = {});
+  ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
+                 ops::MemoryCounter* counter = nullptr, Shard shard = {}, const ops::WeightStorage& weights = {});
 
-  const std::vector<ParameterRange>& ranges() const { return ranges_; }
+  const std::vector<ParameterRange>& ranges() const { return ranges_; }  // by offset
   const ParameterRange* find(int id) const;
-  size_t count() const { return count_; }  // of the flat buffer, with what alignment adds
+  const std::vector<Bucket>& buckets() const { return layout_.buckets; }
+  size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
+  // What this rank holds of it: part `rank` of every bucket, one after the other.
+  const Shard& shard() const { return shard_; }
+  bool sharded() const { return shard_.ranks > 1; }
+  size_t local_count() const { return layout_.count / static_cast<size_t>(shard_.ranks); }
+  size_t local_begin(const Bucket& bucket) const { return bucket.begin / static_cast<size_t>(shard_.ranks); }
+  size_t local_count(const Bucket& bucket) const { return bucket.count() / static_cast<size_t>(shard_.ranks); }
+  const std::vector<ParameterPiece>& pieces() const { return pieces_; }  // by local
+  // Parts of the flat buffer that belong to no parameter: [begin, end). Few and short.
+  std::vector<std::pair<size_t, size_t>> gaps() const;
 
   float* values() const { return values_.as<float>(); }  // null where weights are stored narrower (inference)
   float* gradients() const { return gradients_.as<float>(); }  // null when not training
@@ -44,9 +73,10 @@ class ParameterStore {
 
   // Fills the values from (seed, name): the same for every split, rank and device.
   void initialize(ops::Stream& stream, uint64_t seed);
-  // One parameter of a flat buffer (values, or an optimizer's state of the same shape) from and to the file's layout on the host: from the
-  // whole tensor, of which a tensor-parallel rank takes its part; to that part.
-  void load(ops::Stream& stream, const ParameterRange& range, float* flat, std::span<const float> whole) const;
+  // One parameter of this rank's buffers (values, or an optimizer's state of the same shape) from the file's layout on the host: of the
+  // whole tensor a tensor-parallel rank takes its part, and of that a sharded one its pieces.
+  void load(ops::Stream& stream, const ParameterRange& range, float* local, std::span<const float> whole) const;
+  // The reverse, from a flat buffer of the whole stage (sharded: gathered before) to a tensor-parallel rank's part.
   void save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> part) const;
   // After values were loaded: brings the compute copy up to date.
   void refresh(ops::Stream& stream);
@@ -56,9 +86,11 @@ class ParameterStore {
 
   const Graph& graph_;
   ops::Type compute_type_;
+  FlatLayout layout_;
+  Shard shard_;
   ops::WeightStorage weights_;
   std::vector<ParameterRange> ranges_;
-  size_t count_ = 0;
+  std::vector<ParameterPiece> pieces_;
   ops::Buffer values_, gradients_, copy_;
 };
 

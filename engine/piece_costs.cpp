@@ -28,7 +28,7 @@ std::string look_of(const Graph& graph, const StageCut& piece) {
 // The best of a few runs, after one that does not count.
 double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_ptr<ops::Device>& device, const CompileOptions& options) {
   ops::Stream stream(device);
-  ParameterStore parameters(device, graph, piece.parameters, options.type, /*training=*/true);
+  ParameterStore parameters(device, graph, plain_layout(graph, piece.parameters), options.type, /*training=*/true);
   parameters.initialize(stream, 0);
   const CompiledStage stage(device, graph, piece, parameters, options);
   Run run = stage.start(stream);

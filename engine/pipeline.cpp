@@ -104,14 +104,7 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
   recorder_ = recorder;
   upload_inputs(inputs);
   losses_.clear();
-  for (auto& stage : stages_) {
-    stage->weight_gradients = 0;
-    if (training_ && !inputs.accumulate)
-      for (int id : stage->by_microbatch.front()->untouched()) {
-        const ParameterRange& range = *stage->parameters->find(id);
-        stream_.zero(stage->parameters->gradients() + range.offset, range.count * sizeof(float));
-      }
-  }
+  for (auto& stage : stages_) stage->weight_gradients = 0;
   schedules::execute(plan_, model_.rank(), *this, recorder);
   for (auto& stage : stages_) {
     const int loss = model_.graph().loss_value();
@@ -134,6 +127,24 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
   recorder_ = nullptr;
 }
 
+void Pipeline::shadow(GradientSink* sink, bool zeros) {
+  for (const schedules::Action& action : plan_.of(model_.rank())) {
+    Stage& stage = at(action.stage);
+    if (action.type == schedules::ActionType::unshard) unshard(stage.index);
+    if (action.type == schedules::ActionType::reshard) reshard(stage.index);
+    if (action.type != schedules::ActionType::reduce_grad || !sink) continue;
+    Sharding* const sharding = model_.sharding();
+    float* const gradients = sharding ? sharding->begin_gradients(stage.index, stream_) : stage.parameters->gradients();
+    for (const Bucket& bucket : stage.parameters->buckets()) {
+      if (!bucket.reduced()) continue;
+      if (zeros) stream_.zero(gradients + bucket.begin, bucket.count() * sizeof(float));
+      sink->final_gradients(stage.index, bucket.parameters, stream_);
+    }
+    sink->stage_done(stage.index);
+  }
+  stream_.wait();
+}
+
 size_t Pipeline::block_bytes() const {
   size_t bytes = 0;
   for (const auto& stage : stages_) bytes += stage->activations.bytes() + stage->gradients.bytes();
@@ -149,6 +160,10 @@ Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
   base[static_cast<int>(Region::workspace)] = (&stream == &second_ ? second_workspace_ : workspace_).at(0);
   base[static_cast<int>(Region::inputs)] = stage.inputs.at(static_cast<size_t>(microbatch) * stage.input_stride);
   base[static_cast<int>(Region::results)] = stage.results.at(static_cast<size_t>(microbatch) * sizeof(float));
+  if (const Sharding* sharding = model_.sharding()) {
+    base[static_cast<int>(Region::parameters)] = sharding->parameters(stage.index);
+    base[static_cast<int>(Region::parameter_gradients)] = reinterpret_cast<std::byte*>(sharding->gradients(stage.index));
+  }
   run.loss_weight = step_->loss_weight;
   run.accumulate = step_->accumulate || stage.weight_gradients > 0;
   run.dropout_key = step_->dropout_key;

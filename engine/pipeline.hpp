@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
@@ -22,6 +23,16 @@ struct PipelineOptions {
   comm::Communicator* tensor = nullptr;      // the ranks that divide this rank's work with it; may be null for one
 };
 
+// Hears when gradients are final, in the last weight gradient that a stage computes in a step.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // Nothing submitted to the stream from now on writes these gradients or reads these parameters.
+  virtual void final_gradients(int stage, std::span<const int> parameters, ops::Stream& stream) = 0;
+  // REDUCE_GRAD: all of the stage's gradients are.
+  virtual void stage_done(int stage) = 0;
+};
+
 // What changes from step to step.
 struct StepInputs {
   const Batch* batch = nullptr;
@@ -29,6 +40,7 @@ struct StepInputs {
   float loss_weight = 1.0f;
   uint64_t dropout_key = 0;
   bool accumulate = false;                    // add to the gradients of an earlier step instead of starting anew
+  GradientSink* sink = nullptr;               // null: this step's gradients are not complete yet
 };
 
 class Pipeline final : public schedules::ActionHandler {
@@ -41,13 +53,14 @@ class Pipeline final : public schedules::ActionHandler {
   void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length);
   // Runs the plan once. Blocks until this rank's work is done.
   void run(const StepInputs& inputs, TimelineRecorder* recorder = nullptr);
+  // Takes part in what the plan does with the data-parallel ranks, without data of its own: gathers sharded stages and, with a sink, gives
+  // the gradients that are there, or zeros.
+  void shadow(GradientSink* sink, bool zeros = true);
 
   // Sum of the losses of each microbatch's valid tokens, where this rank has the stage that computes it; empty elsewhere.
   const std::vector<double>& losses() const { return losses_; }
   // Called after the forward of a microbatch on the rank that makes the graph's output, with its memory on the device.
   std::function<void(int microbatch, const ops::Tensor& output, ops::Stream& stream)> on_output;
-  // Called when a stage's gradients are complete (REDUCE_GRAD).
-  std::function<void(int stage, ops::Stream& stream)> on_gradients;
 
   // Measures every instruction from now on (slower); null: no more.
   void set_profile(Profile* profile) { profile_ = profile; }
@@ -65,8 +78,8 @@ class Pipeline final : public schedules::ActionHandler {
   void recv_forward(int stage, int microbatch, int peer) override;
   void send_backward(int stage, int microbatch, int peer) override;
   void recv_backward(int stage, int microbatch, int peer) override;
-  void unshard(int) override {}
-  void reshard(int) override {}
+  void unshard(int stage) override;
+  void reshard(int stage) override;
   void reduce_grad(int stage) override;
   void overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) override;
 
@@ -85,6 +98,8 @@ class Pipeline final : public schedules::ActionHandler {
   void end_weight_gradient(Stage& stage, int microbatch);
   void release_when_done(Stage& stage, int microbatch);
   void wait_for_message(comm::Pending& message);
+  // What to do after each instruction of a program: null but in the stage's last weight gradient of the step.
+  AfterInstruction watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream);
   void finish_action();
   int tag(int stage, int microbatch, bool backward, size_t value) const;
   // One message per value that crosses the cut, all of them as one.

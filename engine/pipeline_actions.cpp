@@ -20,6 +20,7 @@ void Pipeline::wait_for_message(comm::Pending& message) {
 void Pipeline::begin_forward(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
   if (flight.activations < 0) flight.activations = stage.activations.acquire();
+  if (model_.sharding()) model_.sharding()->wait(stage.index, stream_);
   wait_for_message(flight.received_activation);
 }
 
@@ -57,6 +58,7 @@ void Pipeline::forward(int index, int microbatch) {
 void Pipeline::begin_backward(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
   if (flight.gradients < 0) flight.gradients = stage.gradients.acquire();
+  if (model_.sharding()) model_.sharding()->wait(stage.index, stream_);
   wait_for_message(flight.received_gradient);
 }
 
@@ -72,6 +74,27 @@ void Pipeline::end_input_gradient(Stage& stage, int microbatch, bool split) {
   const auto& gradients = shape.received_gradients(split);
   for (size_t k = 0; k < gradients.size(); ++k)
     stream_.copy(into.at(its_shape.sent_gradients()[k]), run.at(gradients[k]), shape.bytes(gradients[k]));
+}
+
+// The first weight gradient of a step finds a place for the stage's gradients, the last one tells the sink as they become final.
+AfterInstruction Pipeline::watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream) {
+  const auto& without = stage.by_microbatch.front()->without_gradient();
+  if (stage.weight_gradients == 0) {
+    if (model_.sharding()) model_.sharding()->begin_gradients(stage.index, stream);
+    if (!step_->accumulate || model_.sharding())
+      for (int id : without) {
+        const ParameterRange& range = *stage.parameters->find(id);
+        float* const gradients = model_.sharding() ? model_.sharding()->gradients(stage.index) : stage.parameters->gradients();
+        stream.zero(gradients + range.offset, range.count * sizeof(float));
+      }
+  }
+  if (!step_->sink || stage.weight_gradients + 1 < plan_.microbatches) return {};
+  if (!without.empty()) step_->sink->final_gradients(stage.index, without, stream);
+  return [this, &finals, &stream, index = stage.index, next = size_t{0}, ids = std::vector<int>()](size_t instruction) mutable {
+    ids.clear();
+    for (; next < finals.size() && finals[next].instruction == instruction; ++next) ids.push_back(finals[next].parameter);
+    if (!ids.empty()) step_->sink->final_gradients(index, ids, stream);
+  };
 }
 
 void Pipeline::end_weight_gradient(Stage& stage, int microbatch) {
@@ -96,7 +119,9 @@ void Pipeline::release_when_done(Stage& stage, int microbatch) {
 void Pipeline::backward(int index, int microbatch) {
   Stage& stage = at(index);
   begin_backward(stage, microbatch);
-  compiled(stage, microbatch).backward(make_run(stage, microbatch, stream_));
+  const CompiledStage& shape = compiled(stage, microbatch);
+  const AfterInstruction after = watch(stage, shape.final_in_backward(), stream_);
+  shape.backward(make_run(stage, microbatch, stream_), after);
   end_input_gradient(stage, microbatch, false);
   end_weight_gradient(stage, microbatch);
   finish_action();
@@ -112,7 +137,10 @@ void Pipeline::backward_input(int index, int microbatch) {
 
 void Pipeline::backward_weight(int index, int microbatch) {
   Stage& stage = at(index);
-  compiled(stage, microbatch).backward_weight(make_run(stage, microbatch, stream_));
+  if (model_.sharding()) model_.sharding()->wait(index, stream_);
+  const CompiledStage& shape = compiled(stage, microbatch);
+  const AfterInstruction after = watch(stage, shape.final_in_weight(), stream_);
+  shape.backward_weight(make_run(stage, microbatch, stream_), after);
   end_weight_gradient(stage, microbatch);
   finish_action();
 }
@@ -122,11 +150,12 @@ void Pipeline::overlap(const schedules::Action& forward_part, const schedules::A
   const int f = static_cast<int>(forward_part.microbatch), b = static_cast<int>(backward_part.microbatch);
   begin_forward(ahead, f);
   begin_backward(behind, b);
-  second_.wait_for(stream_.record());
   const bool split = backward_part.type == schedules::ActionType::backward_input;
   const CompiledStage& its = compiled(behind, b);
+  const AfterInstruction after = split ? AfterInstruction() : watch(behind, its.final_in_backward(), second_);
+  second_.wait_for(stream_.record());
   execute_together(compiled(ahead, f).forward_program(), make_run(ahead, f, stream_), split ? its.input_program() : its.backward_program(),
-                   make_run(behind, b, second_));
+                   make_run(behind, b, second_), after);
   stream_.wait_for(second_.record());
   end_forward(ahead, f);
   end_input_gradient(behind, b, split);
@@ -134,8 +163,16 @@ void Pipeline::overlap(const schedules::Action& forward_part, const schedules::A
   finish_action();
 }
 
+void Pipeline::unshard(int stage) {
+  if (model_.sharding()) model_.sharding()->unshard(stage, stream_);
+}
+
+void Pipeline::reshard(int stage) {
+  if (model_.sharding()) model_.sharding()->reshard(stage);
+}
+
 void Pipeline::reduce_grad(int stage) {
-  if (on_gradients) on_gradients(stage, stream_);
+  if (step_->sink) step_->sink->stage_done(stage);
 }
 
 // Messages.

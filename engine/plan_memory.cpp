@@ -1,8 +1,12 @@
 // Counting blocks along a rank's plan.
 #include <ppengine/engine/plan_memory.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
+
+#include <ppengine/base/error.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -52,6 +56,22 @@ BlockCount count_blocks(const schedules::Plan& plan, int stage) {
     }
   }
   return {activations.peak(), gradients.peak()};
+}
+
+ActiveCount count_active(const schedules::Plan& plan, int rank) {
+  using schedules::ActionType;
+  Peak gathered, gradients;
+  std::set<int> here;
+  for (const schedules::Action& action : plan.of(rank)) {
+    if (action.type == ActionType::unshard) gathered.add(action.stage), here.insert(action.stage);
+    if (action.type == ActionType::reshard) gathered.remove(action.stage), here.erase(action.stage);
+    if (schedules::is_compute(action.type) && !here.contains(action.stage))
+      throw ConfigError(fmt::format("--shard: the plan of rank {} uses stage {} without UNSHARD: give a plan without communication, which is lowered here", rank,
+                                    int{action.stage}));
+    if (schedules::gives_weight_gradient(action.type)) gradients.add(action.stage);
+    if (action.type == ActionType::reduce_grad) gradients.remove(action.stage);
+  }
+  return {gathered.peak(), gradients.peak()};
 }
 
 }  // namespace ppengine::engine

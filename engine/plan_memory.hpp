@@ -13,4 +13,11 @@ struct BlockCount {
 // The plan must be lowered.
 BlockCount count_blocks(const schedules::Plan& plan, int stage);
 
+// Sharded: how many of a rank's stages are gathered at once at most, and how many have whole gradients (from their first weight gradient
+// until REDUCE_GRAD). ConfigError where the plan uses a stage that it has not gathered.
+struct ActiveCount {
+  int gathered = 0, gradients = 0;
+};
+ActiveCount count_active(const schedules::Plan& plan, int rank);
+
 }  // namespace ppengine::engine

@@ -93,18 +93,24 @@ void execute_one(const Instruction& instruction, const Run& run) {
 
 }  // namespace
 
-void execute(const Program& program, const Run& run) {
-  for (const Instruction& instruction : program) execute_one(instruction, run);
+void execute(const Program& program, const Run& run, const AfterInstruction& after) {
+  for (size_t i = 0; i < program.size(); ++i) {
+    execute_one(program[i], run);
+    if (after) after(i);
+  }
 }
 
-void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run) {
+void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run, const AfterInstruction& after_second) {
   // Evenly mixed: after each instruction the program that is further behind goes on.
   for (size_t i = 0, j = 0; i < first.size() || j < second.size();) {
     const bool take_first = j == second.size() || (i < first.size() && i * second.size() <= j * first.size());
-    if (take_first)
+    if (take_first) {
       execute_one(first[i++], first_run);
-    else
-      execute_one(second[j++], second_run);
+      continue;
+    }
+    execute_one(second[j], second_run);
+    if (after_second) after_second(j);
+    ++j;
   }
 }
 

@@ -88,9 +88,12 @@ struct Instruction {
 
 using Program = std::vector<Instruction>;
 
-void execute(const Program& program, const Run& run);
+// Called after an instruction has been submitted, with its number.
+using AfterInstruction = std::function<void(size_t instruction)>;
+
+void execute(const Program& program, const Run& run, const AfterInstruction& after = {});
 // Two programs on two streams, submitted by turns, so that the device works on both at once.
-void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run);
+void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run, const AfterInstruction& after_second = {});
 
 // Gives every buffer of the programs that is not placed yet its place. A buffer made by one program and used by another goes to the
 // region that lives so long; one that a single program uses lies in the workspace, where memory is reused as soon as nobody needs it.

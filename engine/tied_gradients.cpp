@@ -11,8 +11,12 @@ TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : m
   const auto& parameters = model.graph().parameters();
   size_t largest = 0;
   for (size_t id = 0; id < parameters.size(); ++id) {
-    Tied tied{static_cast<int>(id), static_cast<size_t>(parameters[id].shape.count()), model.users(static_cast<int>(id))};
+    Tied tied{static_cast<int>(id), 0, model.users(static_cast<int>(id))};
     if (tied.stages.size() < 2) continue;
+    // Its bucket is its own, and cut into the same parts on every stage.
+    for (int stage : tied.stages)
+      if (model.has_stage(stage)) tied.count = model.parameters(stage).local_count(bucket_of(tied, stage));
+    if (tied.count == 0) continue;  // no stage of this rank uses it
     const auto elsewhere = [&](int stage) { return !model.has_stage(stage); };
     if (model.has_stage(tied.stages.front()) && std::any_of(tied.stages.begin(), tied.stages.end(), elsewhere)) largest = std::max(largest, tied.bytes());
     tied_.push_back(std::move(tied));
@@ -28,9 +32,14 @@ void TiedGradients::sum(ops::Stream& stream) {
       hand_over(stream, tied);
 }
 
+const Bucket& TiedGradients::bucket_of(const Tied& tied, int stage) const {
+  const ParameterStore& parameters = model_.parameters(stage);
+  return parameters.buckets()[static_cast<size_t>(parameters.find(tied.parameter)->bucket)];
+}
+
 float* TiedGradients::gradient(const Tied& tied, int stage) const {
   const ParameterStore& parameters = model_.parameters(stage);
-  return parameters.gradients() + parameters.find(tied.parameter)->offset;
+  return parameters.gradients() + parameters.local_begin(bucket_of(tied, stage));
 }
 
 void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {

@@ -28,13 +28,17 @@ class TraceWriter {
   TraceWriter(const std::filesystem::path& path, const schedules::Plan& plan, int copies, std::int64_t first_step)
       : file_(path), plan_(plan), copies_(copies), first_step_(first_step) {}
 
-  void write(const std::vector<std::vector<TimedAction>>& rows) {
+  void write(const std::vector<std::vector<TimedAction>>& rows, const std::vector<std::vector<TimedReduction>>& reductions) {
     for (const auto& row : rows)
       if (!row.empty()) zero_ = std::min(zero_, row.front().start);
     text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
     for (std::size_t rank = 0; rank < rows.size(); ++rank) names(static_cast<int>(rank));
     for (std::size_t rank = 0; rank < rows.size(); ++rank) slices(static_cast<int>(rank), rows[rank]);
     for (std::size_t rank = 0; rank < rows.size(); ++rank) arrows(static_cast<int>(rank), rows[rank]);
+    for (std::size_t rank = 0; rank < reductions.size(); ++rank)
+      for (const TimedReduction& one : reductions[rank])
+        event(R"({{"name":"stage {} bucket {}","cat":"reduction","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":3,"args":{{"bytes":{}}}}})", one.stage, one.bucket,
+              microseconds(one.start), 1e6 * (one.end - one.start), rank, one.bytes);
     text_ += "\n]}\n";
     file_.write(text_);
     file_.commit();
@@ -116,8 +120,8 @@ class TraceWriter {
 }  // namespace
 
 void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies, const std::vector<std::vector<TimedAction>>& rows,
-                 std::int64_t first_step) {
-  TraceWriter(file, plan, copies, first_step).write(rows);
+                 std::int64_t first_step, const std::vector<std::vector<TimedReduction>>& reductions) {
+  TraceWriter(file, plan, copies, first_step).write(rows, reductions);
 }
 
 }  // namespace ppengine::engine

@@ -6,7 +6,9 @@
 //   });
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <ppengine/engine/optimizer.hpp>
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/reducer.hpp>
 #include <ppengine/engine/tied_gradients.hpp>
 #include <ppengine/engine/timeline.hpp>
 
@@ -26,6 +29,22 @@ struct TrainerOptions {
   double grad_clip = 0;   // 0: no clipping
   bool recompute = false;
   uint64_t seed = 0;      // of initial weights and dropout
+
+  // Data parallel.
+  BucketOptions buckets;                     // of gradients that are reduced together
+  HookOptions hook;                          // how they are
+  std::shared_ptr<GradientHook> own_hook;    // in place of a built-in one
+  bool verify = true;                        // compare models and settings of all ranks at the start
+  bool broadcast = true;                     // weights of the first data-parallel rank go to the others, at the start and in synchronize()
+  bool allow_unused = true;                  // false: parameters that the loss does not depend on are an error that names them
+  bool optimizer_in_backward = false;        // each bucket is updated as soon as it is reduced; needs grad_clip = 0
+};
+
+// What to do when some data-parallel ranks have no more data.
+enum class Uneven {
+  average_active,  // gradients are averaged over the tokens that there are
+  average_all,     // the same, times the share of ranks that have data: as if the others had given zeros
+  stop,            // an Error on all ranks that names those without data
 };
 
 struct StepResult {
@@ -36,6 +55,9 @@ struct StepResult {
   int64_t tokens = 0;      // of the whole batch
   double seconds = 0;
   double idle_share = 0;   // of this rank's time in the plan
+  double backward = 0;       // seconds of this rank's backwards
+  double communication = 0;  // seconds in which buckets of this rank were being reduced
+  double overlap = 0;        // of these, before its last forward or backward had ended
 };
 
 class Trainer {
@@ -46,6 +68,15 @@ class Trainer {
   // One update from one batch, or from several whose gradients add up. All ranks give the same batches.
   StepResult step(const Batch& batch, double lr) { return step(std::span(&batch, 1), lr); }
   StepResult step(std::span<const Batch> batches, double lr);
+  // Adds a batch's gradients without an update and, but where parameters are sharded, without any communication between data-parallel
+  // ranks (PyTorch's no_sync). The next step averages over its tokens too.
+  void accumulate(const Batch& batch);
+  // Each data-parallel rank brings a batch of its own, of any size from one sequence per microbatch, or null when it has no more; the ranks
+  // of one copy of the model bring the same. Ranks without data take part in all communication with zeros, so that all copies stay equal.
+  // Nothing when no rank has data.
+  std::optional<StepResult> step_own(const Batch* mine, double lr, Uneven uneven = Uneven::average_active);
+  // After weights were loaded: those of the first data-parallel rank go to the others. Not where they are sharded, nor with broadcast off.
+  void synchronize();
   // Losses without an update, between steps.
   Evaluator& evaluator() { return *evaluator_; }
 
@@ -55,11 +86,27 @@ class Trainer {
   const TimelineRecorder& timeline() const { return recorder_; }
   const comm::Mesh& mesh() const { return mesh_; }
   Pipeline& pipeline() { return *pipeline_; }
+  // The buckets of the last step that were reduced, in order.
+  const std::vector<TimedReduction>& reductions() const;
+  // A flat buffer of a whole stage, from this rank's (not sharded: that itself) of values, gradients or optimizer state. Sharded, all
+  // data-parallel ranks call it, and it holds until the next call.
+  const float* whole(int stage, const float* local);
 
  private:
-  void reduce_gradients();
+  // A batch's share of this rank: sequences [begin, begin + count). Null: none.
+  struct Share {
+    const Batch* batch = nullptr;
+    int64_t begin = 0, count = 0;
+    uint64_t salt = 0;  // of dropout
+  };
+  Share share_of(const Batch& batch) const;
+  void check_settings(int64_t batch_size, int64_t length) const;
+  void make_reducer();
+  double run_share(const Share& share, double weight, bool last);
+  StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr);
+  void fail(const std::exception& error);
   double squared_norm();
-  double run_batch(const Batch& batch, double weight, bool accumulate);
+  void add_times(StepResult& result) const;
 
   TrainerOptions options_;
   comm::Mesh mesh_;
@@ -70,7 +117,17 @@ class Trainer {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<TiedGradients> tied_gradients_;
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
-  ops::Buffer scratch_;
+  std::unique_ptr<comm::Communicator> reducing_;  // of the data-parallel ranks, for the reducer alone
+  std::unique_ptr<GradientNorm> norm_;
+  std::unique_ptr<Reducer> reducer_;              // null: nothing to reduce
+  // Batches whose gradients are there already, and the weight of their losses.
+  struct Held {
+    int64_t batches = 0, valid = 0, tokens = 0;
+    double loss = 0, weight = 0;
+  } held_;
+  // Of the step under way, for updates in the backward.
+  double lr_ = 0, scale_ = 1;
+  uint64_t key_ = 0;  // of its dropout
   double idle_ = 0;
 };
 

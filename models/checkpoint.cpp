@@ -38,12 +38,12 @@ std::vector<TensorSpec> optimizer_tensors(const ModelConfig& config, const std::
   return tensors;
 }
 
-// Calls visit(stage, range, info) for every parameter that this rank holds, or of several stages that use one only for the owner.
+// Calls visit(range, info) for every parameter of a stage, or of several stages that use one only for the owner. In the order of the graph,
+// which all tensor-parallel ranks share.
 template <class Visit>
-void for_each_parameter(engine::ModelRank& model, bool owned_only, Visit&& visit) {
-  for (int stage : model.stages())
-    for (const engine::ParameterRange& range : model.parameters(stage).ranges())
-      if (!owned_only || model.owner(range.id) == stage) visit(stage, range, model.graph().parameters()[static_cast<size_t>(range.id)]);
+void for_each_parameter(engine::ModelRank& model, int stage, bool owned_only, Visit&& visit) {
+  for (int id : model.cuts()[static_cast<size_t>(stage)].parameters)
+    if (!owned_only || model.owner(id) == stage) visit(*model.parameters(stage).find(id), model.graph().parameters()[static_cast<size_t>(id)]);
 }
 
 // The parts that tensor-parallel ranks have of one tensor, put together; all of them call it.
@@ -60,15 +60,20 @@ std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement pl
   return whole;
 }
 
+// All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
 void write_part(SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix, const std::function<const float*(int stage)>& flat) {
   std::vector<float> host;
   const comm::Mesh& mesh = trainer.mesh();
-  for_each_parameter(trainer.model(), true, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
-    host.resize(range.count);
-    trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, flat(stage), host);
-    if (info.placement.is_split()) host = gather_whole(mesh.tensor(), info.placement, host);
-    if (mesh.place().tensor == 0) writer.write(info.name + suffix, 0, host.data(), host.size() * sizeof(float));
-  });
+  for (int stage : trainer.model().stages()) {
+    const float* const whole = trainer.whole(stage, flat(stage));
+    if (mesh.place().data != 0) continue;
+    for_each_parameter(trainer.model(), stage, true, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      host.resize(range.count);
+      trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, whole, host);
+      if (info.placement.is_split()) host = gather_whole(mesh.tensor(), info.placement, host);
+      if (mesh.place().tensor == 0) writer.write(info.name + suffix, 0, host.data(), host.size() * sizeof(float));
+    });
+  }
   writer.sync();
 }
 
@@ -167,13 +172,11 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const Mod
     if (!states.empty()) SafetensorsWriter::create(aside, moments);
   }
   world.barrier();
-  if (trainer.mesh().place().data == 0) {
-    auto writer = SafetensorsWriter::open(aside, weights);
-    write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
-    if (!states.empty()) {
-      auto more = SafetensorsWriter::open(aside, moments);
-      for (size_t i = 0; i < states.size(); ++i) write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
-    }
+  auto writer = SafetensorsWriter::open(aside, weights);
+  write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
+  if (!states.empty()) {
+    auto more = SafetensorsWriter::open(aside, moments);
+    for (size_t i = 0; i < states.size(); ++i) write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
   }
   world.barrier();
   if (world.rank() == 0) {
@@ -214,8 +217,8 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   if (states.empty()) return state;
   const WeightFiles moments = WeightFiles::open(folder / optimizer_file);
   std::vector<float> host;
-  for (size_t i = 0; i < states.size(); ++i)
-    for_each_parameter(trainer.model(), false, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+  const auto load = [&](size_t i, int stage) {
+    for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       const StoredTensor& stored = moments.at(info.name + "." + states[i]);
       const auto elements = static_cast<std::size_t>(info.whole_shape().count());
       if (stored.elements != elements)
@@ -224,6 +227,9 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
       read_f32(stored, 0, elements, host.data());
       trainer.model().parameters(stage).load(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
     });
+  };
+  for (size_t i = 0; i < states.size(); ++i)
+    for (int stage : trainer.model().stages()) load(i, stage);
   return state;
 }
 

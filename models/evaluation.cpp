@@ -9,6 +9,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/inference_graph.hpp>
+#include <ppengine/engine/plan_memory.hpp>
 #include <ppengine/engine/tensor_parallel.hpp>
 #include <ppengine/models/addition_answers.hpp>
 #include <ppengine/models/build.hpp>
@@ -80,7 +81,9 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     graph = std::move(fused.graph);
     cuts = std::move(fused.cuts);
   }
-  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, {parallel.type, false, options.weights});
+  engine::ModelRank::Options how{parallel.type, false, {}, {}, options.weights};
+  if (parallel.sharded()) how.sharding = engine::ShardingOptions{&mesh.data(), engine::count_active(plan, mesh.place().pipeline).gathered, 0};
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, how);
   ops::Stream stream(device);
   if (model.folder)
     load_weights(rank, stream, model.config, WeightFiles::open(*model.folder));

@@ -192,7 +192,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
     cuts = std::move(fused.cuts);
   }
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
-                                                   engine::ModelRank::Options{parallel.type, false, weights});
+                                                   engine::ModelRank::Options{parallel.type, false, {}, {}, weights});
   // What every model needs is brought in from the kernel cache while weights are read.
   std::vector<std::string> kernels{"loss", "attention"};
   if (parallel.type == ops::Type::f32) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));

@@ -78,6 +78,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   } else if (model.folder) {
     load_weights(trainer.model(), trainer.pipeline().stream(), model.config, WeightFiles::open(*model.folder));
   }
+  trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank)
     listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(), batch_size,
@@ -103,6 +104,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
 
   TrainingResult result;
   std::vector<engine::TimedAction> timeline;
+  std::vector<engine::TimedReduction> reductions;
   std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
   std::int64_t saved_at = -1;
   while (state.step < options.steps && !result.interrupted) {
@@ -110,7 +112,8 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     result.last = trainer.step(batches, options.lr.at(state.step + 1));
     ++state.step;
     result.last.step = state.step;
-    if (!options.record) timeline.clear();
+    if (!options.record) timeline.clear(), reductions.clear();
+    reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
     timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
     if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
     result.interrupted = world.allreduce_value(std::int64_t{first_rank && listener.stop_requested()}, comm::Reduce::max) != 0;
@@ -122,6 +125,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   for (const auto& one : gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
   for (const auto& one : gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
   result.timelines = gather(world, timeline);
+  result.reductions = gather(world, reductions);
   result.plan = trainer.plan();
   return result;
 }

@@ -64,6 +64,7 @@ struct TrainingResult {
   schedules::Plan plan;
   // What each rank did, in the last step or (with `record`) in all of them one after the other.
   std::vector<std::vector<engine::TimedAction>> timelines;
+  std::vector<std::vector<engine::TimedReduction>> reductions;  // in the same steps
 };
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);

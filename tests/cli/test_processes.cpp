@@ -23,13 +23,16 @@ BOOST_AUTO_TEST_SUITE(ranks_as_processes)
 // Sums of two ranks are the same in either order, so the numbers are too, bit for bit.
 BOOST_AUTO_TEST_CASE(training_gives_the_losses_of_threads) {
   if (!available()) return;
-  for (const char* axis : {"--pp", "--dp"}) {
-    const auto with_threads = losses(run(command("train", {axis, "2", "--steps", "3"})));
-    const auto with_processes = losses(run(command("train", {axis, "2", "--steps", "3", "--launch", "processes"})));
+  for (const std::vector<std::string>& axis : {std::vector<std::string>{"--pp", "2"}, {"--dp", "2"}, {"--dp", "2", "--shard", "--schedule", "loopedbfs", "--stages", "2"}}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), axis.begin(), axis.end());
+      return losses(run(command("train", more)));
+    };
+    const auto with_threads = with({"--steps", "3"}), with_processes = with({"--steps", "3", "--launch", "processes"});
     BOOST_REQUIRE(with_threads.size() == 3);
     BOOST_REQUIRE(with_processes.size() == 3);
     for (size_t i = 0; i < 3; ++i) {
-      BOOST_TEST(with_processes[i].first == with_threads[i].first, axis << " 2, step " << i + 1);
+      BOOST_TEST(with_processes[i].first == with_threads[i].first, axis[0] << " 2, " << axis.size() << " words, step " << i + 1);
       BOOST_TEST(with_processes[i].second == with_threads[i].second, boost::test_tools::tolerance(1e-5));
     }
   }
@@ -120,11 +123,14 @@ BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
 
 BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
   if (!available()) return;
-  for (const size_t victim : {size_t{0}, size_t{1}}) {
+  const std::pair<size_t, std::vector<std::string>> cases[] = {{0, {"--pp", "2"}}, {1, {"--pp", "2"}}, {1, {"--dp", "2"}}, {0, {"--dp", "2", "--shard"}}, {1, {"--tp", "2"}}};
+  for (const auto& [victim, axis] : cases) {
     std::vector<int> ranks;
+    std::vector<std::string> words{"--steps", "1000000", "--launch", "processes"};
+    words.insert(words.begin(), axis.begin(), axis.end());
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome =
-        run(command("train", {"--pp", "2", "--steps", "1000000", "--launch", "processes"}), {}, "\"step\":3,", [&](int launcher) {
+        run(command("train", words), {}, "\"step\":3,", [&ranks, victim = victim](int launcher) {
           ranks = children(launcher);
           if (ranks.size() == 2) kill(ranks[victim], SIGKILL);
         });

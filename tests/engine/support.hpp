@@ -90,12 +90,21 @@ struct Outcome {
   Weights gradients, weights;  // after the last step
 };
 
-inline void collect(ModelRank& model, ops::Stream& stream, Outcome& into) {
+inline void collect(Trainer& trainer, Outcome& into) {
   static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  ModelRank& model = trainer.model();
+  ops::Stream& stream = trainer.pipeline().stream();
   for (int stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
-    for (const ParameterRange& range : store.ranges()) {
+    const auto copy = [&](const float* local) {  // sharded: all data-parallel ranks give their parts
+      std::vector<float> whole(store.count());
+      stream.copy(whole.data(), trainer.whole(stage, local), whole.size() * sizeof(float));
+      stream.wait();
+      return whole;
+    };
+    const auto gradients = copy(store.gradients()), values = copy(store.values());
+    std::lock_guard lock(mutex);
+    if (trainer.mesh().place().data == 0) for (const ParameterRange& range : store.ranges()) {
       if (model.owner(range.id) != stage) continue;
       const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
       std::vector<float> part(range.count);
@@ -107,8 +116,8 @@ inline void collect(ModelRank& model, ops::Stream& stream, Outcome& into) {
         else
           whole = part;
       };
-      put(store.gradients(), into.gradients[info.name]);
-      put(store.values(), into.weights[info.name]);
+      put(gradients.data(), into.gradients[info.name]);
+      put(values.data(), into.weights[info.name]);
     }
   }
 }
@@ -129,7 +138,7 @@ inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options,
         outcome.norms.push_back(result.grad_norm);
       }
     }
-    if (trainer.mesh().place().data == 0) collect(trainer.model(), trainer.pipeline().stream(), outcome);
+    collect(trainer, outcome);
   });
   return outcome;
 }

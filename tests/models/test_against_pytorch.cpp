@@ -47,11 +47,12 @@ struct Layout {
   const char* schedule;
   int pipeline = 1, data = 1, stages = 0, microbatches = 1, tensor = 1;
   bool sequence_parallel = false;
+  bool shard = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << l.schedule << ", " << l.pipeline << " x " << l.data << " x " << l.tensor << " ranks, "
-             << l.stages << " stages, " << l.microbatches << " microbatches" << (l.sequence_parallel ? ", tokens divided" : "");
+             << l.stages << " stages, " << l.microbatches << " microbatches" << (l.sequence_parallel ? ", tokens divided" : "") << (l.shard ? ", sharded" : "");
 }
 
 const Layout layouts[] = {{"1f1b"},
@@ -64,7 +65,9 @@ const Layout layouts[] = {{"1f1b"},
                           {"zbvzerobubble", 2, 1, 4, 4},
                           {"dualpipev", 2, 1, 4, 4},
                           {"1f1b", 1, 2, 0, 2},
-                          {"interleavedzerobubble", 2, 2, 2, 2}};
+                          {"interleavedzerobubble", 2, 2, 2, 2},
+                          {"1f1b", 1, 2, 0, 2, 1, false, true},
+                          {"zbvzerobubble", 2, 2, 4, 2, 1, false, true}};
 
 engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
@@ -72,6 +75,7 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   options.data = layout.data;
   options.tensor = layout.tensor;
   options.sequence_parallel = layout.sequence_parallel;
+  options.shard = layout.shard;
   options.stages = layout.stages;
   options.microbatches = layout.microbatches;
   options.schedule = layout.schedule;
@@ -174,7 +178,8 @@ BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
 const char* const divisible[] = {"gpt2_tied", "gpt2_even", "llama_even"};
 const Layout tensor_layouts[] = {{"1f1b", 1, 1, 0, 1, 2}, {"1f1b", 1, 1, 0, 2, 2}, {"1f1b", 2, 1, 0, 4, 2}, {"1f1b", 1, 2, 0, 2, 2},
                                  {"zbvzerobubble", 2, 1, 4, 4, 2}, {"dualpipev", 2, 1, 4, 4, 2}, {"interleavedzerobubble", 2, 2, 4, 2, 2},
-                                 {"1f1b", 1, 1, 0, 1, 2, true}, {"zbvzerobubble", 2, 1, 4, 4, 2, true}, {"1f1b", 2, 2, 0, 2, 2, true}};
+                                 {"1f1b", 1, 1, 0, 1, 2, true}, {"zbvzerobubble", 2, 1, 4, 4, 2, true}, {"1f1b", 2, 2, 0, 2, 2, true},
+                                 {"1f1b", 1, 2, 0, 2, 2, false, true}};
 
 BOOST_AUTO_TEST_CASE(logits_of_tensor_parallel_ranks) {
   const TemporaryFolder temporary;
@@ -212,6 +217,33 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_tensor_parallel_ranks_is_resumed_with_other
         }
         check_trained(name, steps, save);
       }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_sharded_ranks_is_resumed_with_other_layouts_and_the_reverse) {
+  const TemporaryFolder temporary;
+  const std::string save = (temporary.path / "model").string();
+  const Layout sharded{"1f1b", 1, 2, 0, 2, 1, false, true}, pipeline{"1f1b", 2, 1, 0, 2}, all{"interleavedzerobubble", 2, 2, 4, 2, 2, false, true};
+  for (const std::string name : {"gpt2_tied", "llama_even"})
+    for (const auto& [before, after] : {std::pair(sharded, pipeline), std::pair(pipeline, sharded), std::pair(all, sharded)})
+      BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {
+        Steps steps;
+        for (const Layout& layout : {before, after}) {
+          TrainingOptions options = training_options(name, layout);
+          options.save = save;
+          if (steps.losses.empty())
+            options.steps = 4;
+          else
+            options.resume = save;
+          on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+        }
+        check_trained(name, steps, save);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(logits_of_sharded_ranks) {
+  const TemporaryFolder temporary;
+  for (const Layout layout : {Layout{"1f1b", 1, 2, 0, 2, 1, false, true}, Layout{"loopedbfs", 1, 2, 3, 2, 1, false, true}})
+    BOOST_TEST_CONTEXT(layout) check_logits("gpt2_untied", layout, (temporary.path / "logits.safetensors").string());
 }
 
 BOOST_AUTO_TEST_CASE(models_that_tensor_parallel_ranks_cannot_divide_are_refused_with_the_reason) {

@@ -1,0 +1,41 @@
+// Which nodes a run needs, and when gradients become final.
+#include <ppengine/engine/readiness.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include <ppengine/engine/node.hpp>
+
+namespace ppengine::engine {
+
+std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss, bool output, bool cache) {
+  std::set<int> needed(cut.sends.begin(), cut.sends.end());
+  if (loss && graph.loss_value() >= 0) needed.insert(graph.loss_value());
+  if (output && graph.output_value() >= 0) needed.insert(graph.output_value());
+  std::vector<int> order;
+  for (int i = cut.end; i-- > cut.begin;) {
+    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    if (!needed.contains(node.output) && !(cache && node.op->writes_cache())) continue;
+    order.push_back(i);
+    needed.insert(node.inputs.begin(), node.inputs.end());
+  }
+  std::ranges::reverse(order);
+  return order;
+}
+
+GradientOrder gradient_order(const Graph& graph, const StageCut& cut) {
+  GradientOrder result;
+  // The backward goes through the nodes in reverse: a parameter is final after the first node that uses it.
+  std::set<int> placed;
+  for (int i : needed_nodes(graph, cut, true, false, false)) {
+    const auto& parameters = graph.nodes()[static_cast<size_t>(i)].parameters;
+    for (size_t k = parameters.size(); k-- > 0;)
+      if (placed.insert(parameters[k]).second) result.used.push_back(parameters[k]);
+  }
+  std::ranges::reverse(result.used);
+  for (int id : cut.parameters)
+    if (!placed.contains(id)) result.unused.push_back(id);
+  return result;
+}
+
+}  // namespace ppengine::engine

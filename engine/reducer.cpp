@@ -1,0 +1,184 @@
+// Reducing gradients bucket by bucket.
+#include <ppengine/engine/reducer.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+double now() { return std::chrono::duration<double>(TimelineRecorder::Clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options) : model_(model), norm_(norm), options_(std::move(options)), stream_(model.device()) {
+  if (options_.hook) options_.hook->check(model.sharding() != nullptr);
+  size_t largest = 0;
+  for (int index : model.stages()) {
+    Tracked& stage = stages_[index];
+    stage.store = &model.parameters(index);
+    for (const Bucket& bucket : stage.store->buckets()) {
+      if (!bucket.reduced()) continue;
+      GradientBucket full;
+      full.stage = index;
+      full.index = static_cast<int>(stage.buckets.size());
+      full.count = bucket.count();
+      full.part_count = stage.store->local_count(bucket);
+      for (int id : bucket.parameters) {
+        const ParameterRange& range = *stage.store->find(id);
+        const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(id)];
+        ops::Shape shape = info.shape;
+        if (range.transposed) std::swap(shape[0], shape[1]);
+        full.gradients.push_back({&info, shape, range.offset - bucket.begin});
+      }
+      largest = std::max(largest, full.part_count);
+      stage.buckets.push_back(std::move(full));
+    }
+    if (!stage.buckets.empty()) stage.buckets.back().last = true;
+  }
+  if (model.sharding()) {
+    part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
+    model.sharding()->wait_reduced = [this](int stage) { wait_stage(stage); };
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Reducer::~Reducer() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (model_.sharding()) model_.sharding()->wait_reduced = nullptr;
+}
+
+void Reducer::reset(Tracked& stage) {
+  stage.next = 0;
+  stage.final.assign(stage.store->ranges().size(), 0);
+  stage.missing.clear();
+  for (const GradientBucket& bucket : stage.buckets) stage.missing.push_back(bucket.gradients.size());
+}
+
+void Reducer::begin(bool add, bool last) {
+  for (auto& [index, stage] : stages_) reset(stage);
+  if (!add) timings_.clear();
+  squares_ = 0;
+  add_ = add;
+  last_ = last;
+}
+
+void Reducer::final_gradients(int index, std::span<const int> parameters, ops::Stream& stream) {
+  Tracked& stage = stages_.at(index);
+  for (int id : parameters) {
+    const ParameterRange& range = *stage.store->find(id);
+    char& final = stage.final[static_cast<size_t>(&range - stage.store->ranges().data())];
+    if (final) throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[static_cast<size_t>(id)].name));
+    final = 1;
+    --stage.missing[static_cast<size_t>(range.bucket)];
+  }
+  if (stage.next == stage.buckets.size() || stage.missing[stage.next] > 0) return;
+  const ops::Event ready = stream.record();
+  {
+    const std::lock_guard lock(mutex_);
+    for (; stage.next < stage.buckets.size() && stage.missing[stage.next] == 0; ++stage.next) {
+      const Bucket& bucket = stage.store->buckets()[stage.next];
+      GradientBucket& full = stage.buckets[stage.next];
+      Sharding* const sharding = model_.sharding();
+      full.data = (sharding ? sharding->gradients(index) : stage.store->gradients()) + bucket.begin;
+      full.part = !sharding ? nullptr : add_ ? part_.as<float>() : stage.store->gradients() + stage.store->local_begin(bucket);
+      jobs_.push_back({index, stage.next, ready});
+    }
+  }
+  changed_.notify_all();
+}
+
+void Reducer::stage_done(int index) {
+  const Tracked& stage = stages_.at(index);
+  if (stage.next < stage.buckets.size())
+    for (const ParameterRange& range : stage.store->ranges())
+      if (range.bucket == static_cast<int>(stage.next) && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
+        throw Error(fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[static_cast<size_t>(range.id)].name));
+  if (model_.sharding()) model_.sharding()->end_gradients(index);
+}
+
+void Reducer::wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition) {
+  changed_.wait(lock, [&] { return error_ || condition(); });
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Reducer::finish() {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, [&] { return jobs_.empty(); });
+}
+
+void Reducer::wait_stage(int stage) {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, [&] { return std::ranges::none_of(jobs_, [&](const Job& job) { return job.stage == stage; }); });
+}
+
+void Reducer::cancel(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    if (jobs_.empty()) return;
+  }
+  // The thread waits for ranks that will not come: ends that, and tells them why.
+  if (options_.data && !options_.data->failure()) options_.data->abort(reason);
+}
+
+void Reducer::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = jobs_.front();
+    if (!error_ && !cancelled_) {
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        process(job);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error && !error_) error_ = error;
+    }
+    jobs_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+void Reducer::process(const Job& job) {
+  while (!job.ready.wait_until(comm::Clock::now() + std::chrono::milliseconds(100))) {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_) return;
+  }
+  Tracked& stage = stages_.at(job.stage);
+  const GradientBucket& bucket = stage.buckets[job.bucket];
+  const double start = now();
+  if (options_.data) {
+    HookContext context{*options_.data, stream_, model_.memory()};
+    options_.hook->reduce(bucket, context);
+  }
+  timings_.push_back({job.stage, bucket.index, bucket.count * sizeof(float), start, now()});
+  const Bucket& range = stage.store->buckets()[job.bucket];
+  if (bucket.part && bucket.part == part_.as<float>()) {
+    float* const mine = stage.store->gradients() + stage.store->local_begin(range);
+    ops::add(stream_, ops::Type::f32, mine, bucket.part, mine, static_cast<int64_t>(bucket.part_count));
+    stream_.wait();
+  }
+  if (!last_ || tied(range)) return;
+  squares_ += norm_.squares(stream_, job.stage, job.bucket);
+  if (options_.reduced) {
+    options_.reduced(job.stage, job.bucket, stream_);
+    stream_.wait();
+  }
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,171 @@
+// Trainer: steps.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/hash.hpp>
+#include <ppengine/engine/trainer.hpp>
+
+namespace ppengine::engine {
+
+Trainer::Share Trainer::share_of(const Batch& batch) const {
+  const int64_t mine = batch.sequences / options_.parallel.data;
+  return {&batch, mine * mesh_.place().data, mine, 0};
+}
+
+// Gradients add up where they are until the last batch of an update. Sharded ones are reduced with every batch, and the parts add up: whole
+// ones for all stages would take the memory that sharding saves.
+double Trainer::run_share(const Share& share, double weight, bool last) {
+  const bool sharded = model_->sharding() != nullptr, first = held_.batches++ == 0;
+  GradientSink* const sink = reducer_ && (last || sharded) ? reducer_.get() : nullptr;
+  if (sink) reducer_->begin(sharded && !first, last);
+  double loss = 0;
+  recorder_.clear();
+  if (share.batch) {
+    StepInputs inputs;
+    inputs.batch = share.batch;
+    inputs.microbatches = split_batch(share.begin, share.count, pipeline_->plan().microbatches);
+    inputs.loss_weight = static_cast<float>(weight);
+    inputs.dropout_key = key_ + share.salt;
+    inputs.accumulate = !first && !sharded;
+    inputs.sink = sink;
+    pipeline_->run(inputs, &recorder_);
+    for (double one : pipeline_->losses()) loss += one;
+  } else {
+    pipeline_->shadow(sink, first || sharded);
+  }
+  if (sink) reducer_->finish();
+  idle_ = recorder_.span() > 0 ? 1.0 - recorder_.busy() / recorder_.span() : 0.0;
+  return loss;
+}
+
+void Trainer::fail(const std::exception& error) {
+  if (reducer_) reducer_->cancel(error.what());
+}
+
+void Trainer::accumulate(const Batch& batch) {
+  check_batch(*graph_, batch);
+  const int64_t valid = valid_tokens(*graph_, batch);
+  if (held_.batches == 0) {
+    key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
+    held_.weight = 1.0 / double(std::max<int64_t>(valid, 1));
+  }
+  held_.valid += valid;
+  held_.tokens += batch.sequences * batch.length;
+  try {
+    held_.loss += run_share(share_of(batch), held_.weight, false);
+  } catch (const std::exception& error) {
+    fail(error);
+    throw;
+  }
+}
+
+StepResult Trainer::step(std::span<const Batch> batches, double lr) {
+  int64_t valid = 0;
+  std::vector<Share> shares;
+  for (const Batch& batch : batches) {
+    check_batch(*graph_, batch);
+    valid += valid_tokens(*graph_, batch);
+    shares.push_back(share_of(batch));
+    held_.tokens += batch.sequences * batch.length;
+  }
+  return update(shares, valid, 1.0, lr);
+}
+
+std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven uneven) {
+  if (mine) check_batch(*graph_, *mine);
+  const comm::Communicator& data = mesh_.data();
+  // Every copy of the model says what it has: sequences, valid tokens, tokens.
+  int64_t figures[3] = {mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->sequences * mine->length : 0};
+  const auto all = mesh_.data().all_gather_bytes({reinterpret_cast<const char*>(figures), sizeof(figures)});
+  int64_t active = 0, valid = 0;
+  std::vector<int> without;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    int64_t theirs[3];
+    std::copy_n(all[rank].data(), sizeof(theirs), reinterpret_cast<char*>(theirs));
+    active += theirs[0];
+    valid += theirs[1];
+    held_.tokens += theirs[2];
+    if (theirs[0] == 0) without.push_back(data.world_rank(static_cast<int>(rank)));
+  }
+  if (active == 0) return std::nullopt;
+  if (uneven == Uneven::stop && !without.empty())
+    throw Error(fmt::format("no more data on rank {} at step {}, while others have some: all stop", fmt::join(without, ", "), optimizer_->steps() + 1));
+  const double factor = uneven == Uneven::average_all ? double(active) / double(all.size()) : 1.0;
+  const Share share{mine, 0, mine ? mine->sequences : 0, static_cast<uint64_t>(mesh_.place().data) << 32};
+  return update(std::span(&share, 1), valid, factor, lr);
+}
+
+StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double factor, double lr) {
+  const auto begin = std::chrono::steady_clock::now();
+  valid += held_.valid;
+  if (valid == 0) throw ConfigError("every target of the batch is masked: there is nothing to learn from");
+  // Batches that came before had a weight of their own: the gradients are brought to the right one as they are read.
+  const double weight = held_.batches > 0 ? held_.weight : factor / double(valid);
+  scale_ = held_.batches > 0 ? factor / double(valid) / held_.weight : 1.0;
+  lr_ = lr;
+  if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
+  double loss = held_.loss;
+  if (options_.optimizer_in_backward) optimizer_->begin_step();
+  try {
+    for (size_t i = 0; i < shares.size(); ++i) loss += run_share(shares[i], weight, i + 1 == shares.size());
+  } catch (const std::exception& error) {
+    fail(error);
+    throw;
+  }
+  tied_gradients_->sum(pipeline_->stream());
+  // The loss adds up over all ranks but tensor-parallel ones, which have the same; the norm over the stages of one data-parallel rank (they
+  // are equal on the others), or over all where each has a part.
+  double figures[2] = {mesh_.place().tensor == 0 ? loss : 0.0, mesh_.place().data == 0 || model_->sharding() ? squared_norm() : 0.0};
+  mesh_.world().allreduce_values(std::span(figures));
+  StepResult result;
+  result.loss = figures[0] / double(valid);
+  result.grad_norm = std::sqrt(figures[1]) * scale_;
+  if (options_.grad_clip > 0) scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
+  if (options_.optimizer_in_backward) {
+    for (int stage : model_->stages())  // the others have been updated
+      for (size_t i = 0; i < model_->parameters(stage).buckets().size(); ++i)
+        if (Reducer::tied(model_->parameters(stage).buckets()[i])) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
+  } else {
+    optimizer_->step(pipeline_->stream(), lr, scale_);
+  }
+  pipeline_->stream().wait();
+  result.step = optimizer_->steps();
+  result.tokens = held_.tokens;
+  result.lr = lr;
+  result.idle_share = idle_;
+  add_times(result);
+  held_ = {};
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+// The reducer has measured what it has reduced, but for tied weights, whose gradients are whole only now.
+double Trainer::squared_norm() {
+  double total = reducer_ ? reducer_->squares() : 0.0;
+  for (int stage : model_->stages()) {
+    const auto& buckets = model_->parameters(stage).buckets();
+    for (size_t i = 0; i < buckets.size(); ++i)
+      if (!reducer_ || Reducer::tied(buckets[i])) total += norm_->squares(pipeline_->stream(), stage, i);
+  }
+  return total;
+}
+
+void Trainer::add_times(StepResult& result) const {
+  double last = 0;
+  for (const TimedAction& one : recorder_.actions()) {
+    if (!schedules::is_compute(one.action.type)) continue;
+    last = std::max(last, one.end);
+    if (one.action.type != schedules::ActionType::forward) result.backward += one.end - one.start;
+  }
+  for (const TimedReduction& one : reductions()) {  // one after the other: they do not overlap each other
+    result.communication += one.end - one.start;
+    result.overlap += std::max(0.0, std::min(one.end, last) - one.start);
+  }
+}
+
+}  // namespace ppengine::engine

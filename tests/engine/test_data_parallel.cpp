@@ -1,0 +1,364 @@
+// Data-parallel and sharded training: the losses, norms and weights of one rank on the same batches, whatever the layout; what ranks with
+// different models or without data are told; the memory that sharding saves.
+#include "support.hpp"
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/node.hpp>
+#include <ppengine/engine/plan_memory.hpp>
+
+using namespace ppengine;
+using namespace ppengine::engine;
+using namespace ppengine::engine::test;
+
+namespace {
+
+std::vector<Batch> batches(int steps, int64_t sequences, bool masked = true) {
+  std::vector<Batch> list;
+  for (int i = 0; i < steps; ++i) list.push_back(make_batch(sequences, 9, 17, static_cast<uint64_t>(i + 1) * 1000, masked));
+  return list;
+}
+
+struct Setup {
+  const char* schedule = "1f1b";
+  int pipeline = 1, data = 1, tensor = 1, stages = 0, microbatches = 2;
+  bool shard = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Setup& l) {
+  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << (l.shard ? " sharded, " : ", ") << l.stages << " stages";
+}
+
+TrainerOptions options(const Setup& layout) {
+  TrainerOptions result;
+  result.parallel.schedule = layout.schedule;
+  result.parallel.pipeline = layout.pipeline;
+  result.parallel.data = layout.data;
+  result.parallel.tensor = layout.tensor;
+  result.parallel.stages = layout.stages;
+  result.parallel.microbatches = layout.microbatches;
+  result.parallel.shard = layout.shard;
+  result.parallel.device = shared_device();
+  result.buckets.caps = {1000, 6000};  // several buckets a stage
+  result.seed = 3;
+  result.optimizer.epsilon = 1e-2;  // see test_training.cpp; divided linears round in another order
+  return result;
+}
+
+void check_same(const Outcome& got, const Outcome& expected, double tolerance = 2e-4) {
+  BOOST_REQUIRE_EQUAL(got.losses.size(), expected.losses.size());
+  for (size_t i = 0; i < got.losses.size(); ++i) {
+    BOOST_TEST(std::abs(got.losses[i] - expected.losses[i]) < tolerance * expected.losses[i]);
+    BOOST_TEST(std::abs(got.norms[i] - expected.norms[i]) < tolerance * expected.norms[i]);
+  }
+  std::string worst;
+  const double weights = difference(got.weights, expected.weights, &worst);
+  BOOST_TEST_CONTEXT("weights of " << worst) { BOOST_TEST(weights < tolerance); }
+}
+
+void on_ranks(const TrainerOptions& how, const std::function<void(comm::Communicator&)>& body) {
+  comm::LocalOptions local;
+  const int ranks = how.parallel.mesh().size();
+  local.devices.assign(static_cast<size_t>(ranks), shared_device());
+  comm::run_threads(ranks, local, body);
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "not refused";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(data_parallel)
+
+// Every combination of pp, dp, tp and shard in {1, 2}, and every family of schedules with each of the axes.
+BOOST_AUTO_TEST_CASE(every_layout_gives_the_losses_norms_and_weights_of_one_rank) {
+  std::vector<Setup> layouts;
+  for (int pipeline : {1, 2})
+    for (int data : {1, 2})
+      for (int tensor : {1, 2})
+        for (bool shard : {false, true})
+          if (pipeline * data * tensor > 1 && (!shard || data > 1)) layouts.push_back({"1f1b", pipeline, data, tensor, 0, 2, shard});
+  for (const char* schedule : {"gpipe", "interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev"})
+    for (bool shard : {false, true}) layouts.push_back({schedule, 2, 2, 1, std::string(schedule) == "gpipe" ? 2 : 4, 4, shard});
+  layouts.push_back({"loopedbfs", 1, 2, 1, 4, 2, true});           // more stages than may be gathered at a time
+  layouts.push_back({"interleavedzerobubble", 1, 3, 1, 4, 2, true});
+  for (bool rms : {false, true}) {
+    const auto graph = make_model({.heads = 2, .tied = !rms, .rms = rms});
+    const auto data = batches(10, 24);
+    TrainerOptions one = options({});
+    one.grad_clip = 0.5;
+    const Outcome expected = train(graph, one, data);
+    for (const Setup& layout : layouts) {
+      if (rms && layout.pipeline * layout.data * layout.tensor == 8) continue;  // one family is enough there
+      BOOST_TEST_CONTEXT((rms ? "llama's parts, " : "gpt2's parts, ") << layout) {
+        TrainerOptions how = options(layout);
+        how.grad_clip = 0.5;
+        how.parallel.active_stages = 2;
+        check_same(train(graph, how, data), expected);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(updates_in_the_backward_give_the_same_weights_and_norms) {
+  const auto graph = make_model({.layers = 2, .tied = true});
+  const auto data = batches(4, 8);
+  const Outcome expected = train(graph, options({}), data);
+  for (const Setup& layout : {Setup{}, Setup{"1f1b", 2, 2}, Setup{"interleavedzerobubble", 2, 2, 1, 2, 4, true}, Setup{"1f1b", 1, 2, 1, 0, 2, true}})
+    BOOST_TEST_CONTEXT(layout) {
+      TrainerOptions how = options(layout);
+      how.optimizer_in_backward = true;
+      check_same(train(graph, how, data), expected);
+    }
+  TrainerOptions how = options({"1f1b", 1, 2});
+  how.optimizer_in_backward = true;
+  how.grad_clip = 1;
+  BOOST_TEST(refusal([&] { train(graph, how, data); }).find("--grad-clip 0") != std::string::npos);
+}
+
+// Two batches of four make the update of one of eight, with tokens weighted alike; only the second one communicates.
+BOOST_AUTO_TEST_CASE(accumulated_batches_make_one_update) {
+  const auto graph = make_model({.layers = 2});
+  const Batch whole = make_batch(8, 9, 17, 7, true);
+  Batch halves[2];
+  for (int64_t h = 0; h < 2; ++h) {
+    halves[h] = {4, 9, whole.inputs};
+    for (BatchInput& input : halves[h].inputs) input.tokens = {input.tokens.begin() + h * 36, input.tokens.begin() + (h + 1) * 36};
+  }
+  const Outcome expected = train(graph, options({}), {whole});
+  for (const bool shard : {false, true})
+    for (const bool by_calls : {false, true})
+      BOOST_TEST_CONTEXT((shard ? "sharded, " : "") << (by_calls ? "accumulate() and step()" : "step() of two")) {
+        const TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 2, shard});
+        Outcome got;
+        on_ranks(how, [&](comm::Communicator& world) {
+          Trainer trainer(graph, how, world, 4, 9);
+          if (by_calls) trainer.accumulate(halves[0]);
+          if (by_calls && !shard) BOOST_CHECK(trainer.reductions().empty());
+          const StepResult result = by_calls ? trainer.step(halves[1], 1e-2) : trainer.step(halves, 1e-2);
+          BOOST_CHECK(!trainer.reductions().empty());
+          BOOST_CHECK_EQUAL(result.tokens, 72);
+          if (world.rank() == 0) got.losses.push_back(result.loss), got.norms.push_back(result.grad_norm);
+          collect(trainer, got);
+        });
+        check_same(got, expected);
+      }
+}
+
+// Rank 0 has one batch more than rank 1. What the step without rank 1 must give is a step of one rank on that batch.
+BOOST_AUTO_TEST_CASE(ranks_without_data_shadow_the_others) {
+  const auto graph = make_model({.layers = 2});
+  const Batch first = make_batch(8, 9, 17, 1, true), last = make_batch(3, 9, 17, 2);
+  const auto half = [&](int64_t h) {
+    Batch part{4, 9, first.inputs};
+    for (BatchInput& input : part.inputs) input.tokens = {input.tokens.begin() + h * 36, input.tokens.begin() + (h + 1) * 36};
+    return part;
+  };
+  Outcome expected;
+  on_ranks(options({}), [&](comm::Communicator& world) {
+    Trainer trainer(graph, options({}), world, 8, 9);
+    for (const Batch* batch : {&first, &last}) {
+      const StepResult result = trainer.step(*batch, 1e-2);
+      expected.losses.push_back(result.loss), expected.norms.push_back(result.grad_norm);
+    }
+    collect(trainer, expected);
+  });
+  for (const Setup& layout : {Setup{"1f1b", 1, 2}, Setup{"1f1b", 2, 2, 1, 0, 2, true}, Setup{"interleavedzerobubble", 2, 2, 1, 4, 2}})
+    BOOST_TEST_CONTEXT(layout) {
+      const TrainerOptions how = options(layout);
+      Outcome got;
+      on_ranks(how, [&](comm::Communicator& world) {
+        Trainer trainer(graph, how, world, 8, 9);
+        const int copy = trainer.mesh().place().data;
+        const Batch mine = half(copy);
+        for (const Batch* batch : {&mine, copy == 0 ? &last : nullptr}) {
+          const auto result = trainer.step_own(batch, 1e-2);
+          BOOST_REQUIRE(result);
+          if (world.rank() == 0) got.losses.push_back(result->loss), got.norms.push_back(result->grad_norm);
+        }
+        BOOST_CHECK(!trainer.step_own(nullptr, 1e-2));
+        collect(trainer, got);
+      });
+      check_same(got, expected);
+    }
+  const TrainerOptions how = options({"1f1b", 1, 2});
+  on_ranks(how, [&](comm::Communicator& world) {  // averaged over both ranks: half of the gradient
+    Trainer trainer(graph, how, world, 8, 9);
+    const Batch mine = half(world.rank());
+    trainer.step_own(&mine, 1e-2);
+    const auto result = trainer.step_own(world.rank() == 0 ? &last : nullptr, 1e-2, Uneven::average_all);
+    BOOST_CHECK_CLOSE(result->grad_norm, 0.5 * expected.norms[1], 0.02);
+  });
+  const std::string stopped = refusal([&] {
+    on_ranks(how, [&](comm::Communicator& world) {
+      Trainer trainer(graph, how, world, 8, 9);
+      trainer.step_own(world.rank() == 0 ? &last : nullptr, 1e-2, Uneven::stop);
+    });
+  });
+  BOOST_TEST(stopped == "no more data on rank 1 at step 1, while others have some: all stop");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_different_models_or_settings_are_told_the_first_difference) {
+  const auto small = make_model({.layers = 1}), large = make_model({.layers = 2}), wide = make_model({.vocabulary = 18, .layers = 1});
+  const auto told = [&](const std::shared_ptr<const Graph>& other, int64_t batch) {
+    const TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 1});
+    return refusal([&] {
+      on_ranks(how, [&](comm::Communicator& world) { Trainer(world.rank() == 0 ? small : other, how, world, world.rank() == 0 ? 8 : batch, 9); });
+    });
+  };
+  BOOST_TEST(told(large, 8).find("rank 0 has 17 parameters, rank 1 has 29 parameters") != std::string::npos, told(large, 8));
+  BOOST_TEST(told(wide, 8).find("rank 0 has transformer.wte.weight f32 [17,12], rank 1 has transformer.wte.weight f32 [18,12]") != std::string::npos, told(wide, 8));
+  BOOST_TEST(told(small, 4).find("rank 0 has batch size 8, rank 1 has batch size 4") != std::string::npos, told(small, 4));
+  BOOST_TEST(told(small, 8) == "not refused");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_data_parallel_rank_s_weights_go_to_the_others_unless_told_not_to) {
+  const auto graph = make_model({.layers = 1});
+  for (const bool broadcast : {true, false}) {
+    TrainerOptions how = options({"1f1b", 1, 2});
+    how.broadcast = broadcast;
+    how.verify = false;
+    Outcome seen[2];
+    on_ranks(how, [&](comm::Communicator& world) {
+      TrainerOptions mine = how;
+      mine.seed = static_cast<uint64_t>(world.rank());
+      Trainer trainer(graph, mine, world, 8, 9);
+      const ParameterStore& store = trainer.model().parameters(0);
+      auto& into = seen[world.rank()].weights["all"];
+      into.resize(store.count());
+      trainer.pipeline().stream().copy(into.data(), store.values(), into.size() * sizeof(float));
+      trainer.pipeline().stream().wait();
+    });
+    BOOST_TEST((seen[0].weights["all"] == seen[1].weights["all"]) == broadcast);
+  }
+}
+
+// A second head that the loss does not use: its parameters keep their gradient and their value.
+BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_or_refused_by_name) {
+  Graph graph;
+  const Value x = graph.embedding(graph.tokens("input_ids"), "wte", {.vocabulary = 17, .width = 8});
+  graph.linear(x, "other", {.out = 8});
+  graph.loss(graph.cross_entropy(graph.linear(x, "head", {.out = 17}), graph.tokens("targets")));
+  const auto shared = std::make_shared<const Graph>(graph);
+  for (const bool shard : {false, true}) {
+    TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 2, shard});
+    on_ranks(how, [&](comm::Communicator& world) {
+      Trainer trainer(shared, how, world, 4, 9);
+      Outcome before, after;
+      collect(trainer, before);
+      trainer.step(make_batch(4, 9, 17, 1), 1e-1);
+      collect(trainer, after);
+      if (world.rank() != 0) return;
+      BOOST_CHECK(after.weights["other.weight"] == before.weights["other.weight"]);
+      BOOST_CHECK(after.gradients["other.weight"] == before.gradients["other.weight"]);
+      BOOST_CHECK(after.weights["head.weight"] != before.weights["head.weight"]);
+    });
+    how.allow_unused = false;
+    const std::string told = refusal([&] { on_ranks(how, [&](comm::Communicator& world) { Trainer(shared, how, world, 4, 9); }); });
+    BOOST_TEST(told.find("does not depend on other.weight, other.bias") != std::string::npos, told);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
+  const auto graph = make_model({.layers = 1});
+  const TrainerOptions how = options({});
+  on_ranks(how, [&](comm::Communicator& world) {
+    Trainer trainer(graph, how, world, 4, 9);
+    ModelRank& model = trainer.model();
+    GradientNorm norm(model, 0);
+    Reducer reducer(model, norm, {});
+    ops::Stream stream(shared_device());
+    const auto& ranges = model.parameters(0).ranges();
+    const auto name = [&](size_t i) { return graph->parameters()[static_cast<size_t>(ranges[i].id)].name; };
+    reducer.begin(false, true);
+    for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(0, std::span(&ranges[i].id, 1), stream);
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(0); }), name(ranges.size() - 1) + " got no gradient in this step's backward");
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(0, std::span(&ranges[2].id, 1), stream); }), name(2) + " gets its gradient twice in one backward");
+    reducer.finish();
+    BOOST_CHECK_EQUAL(reducer.timings().size() + 1, model.parameters(0).buckets().size());
+  });
+}
+
+// With n elements in a rank's stages and dp ranks, values, gradients and AdamW's two states take 16n/dp bytes in place of 16n; the largest
+// stage's parameters and gradients are there whole as often as the plan has them at the same time.
+BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
+  const auto graph = make_model({.vocabulary = 400, .width = 48, .layers = 6});
+  for (const Setup& plain : {Setup{"1f1b", 1, 2}, Setup{"loopedbfs", 1, 2, 1, 6, 2}, Setup{"loopedbfs", 2, 2, 1, 6, 2}, Setup{"1f1b", 1, 4}}) {
+    double bytes[2] = {}, expected = 0;
+    for (const bool shard : {false, true}) {
+      Setup layout = plain;
+      layout.shard = shard;
+      TrainerOptions how = options(layout);
+      how.parallel.active_stages = 2;
+      on_ranks(how, [&](comm::Communicator& world) {
+        Trainer trainer(graph, how, world, 8, 9);
+        trainer.step(make_batch(8, 9, 17, 1), 1e-2);
+        if (world.rank() != 0) return;
+        bytes[shard] = double(trainer.model().memory().peak());
+        size_t all = 0, largest = 0, part = 0;
+        for (int stage : trainer.model().stages()) {
+          const ParameterStore& store = trainer.model().parameters(stage);
+          all += store.count();
+          largest = std::max(largest, store.count());
+          for (const Bucket& bucket : store.buckets()) part = std::max(part, store.local_count(bucket));
+        }
+        if (!shard) {
+          expected += 16.0 * double(all);
+          return;
+        }
+        const ActiveCount active = count_active(trainer.plan(), 0);
+        const auto whole = static_cast<size_t>(active.gathered + active.gradients);
+        expected -= double(16 * all / static_cast<size_t>(layout.data) + 4 * largest * whole + 4 * part);  // part: one bucket on its way
+      });
+    }
+    // What alignment adds to a bucket depends on the number of parts.
+    BOOST_TEST_CONTEXT(plain << ": " << bytes[0] << " and " << bytes[1]) { BOOST_TEST(std::abs(bytes[0] - bytes[1] - expected) < 4096.0); }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing) {
+  const auto graph = make_model({.layers = 2, .tied = true});
+  for (const char* hook : {"allreduce", "bf16", "fp16", "powersgd"})
+    for (const bool shard : {false, true}) {
+      if (shard && std::string(hook) == "powersgd") continue;
+      TrainerOptions how = options({"1f1b", 2, 2, 1, 0, 2, shard});
+      how.hook.name = hook;
+      on_ranks(how, [&](comm::Communicator& world) {
+        Trainer trainer(graph, how, world, 8, 9);
+        const Batch batch = make_batch(8, 9, 17, 1);
+        for (int i = 0; i < 4; ++i) trainer.step(batch, 1e-3);
+        world.barrier();
+        const size_t allocations = shared_device()->memory().allocations();
+        world.barrier();
+        for (int i = 0; i < 2; ++i) trainer.step(batch, 1e-3);
+        world.barrier();
+        BOOST_CHECK_EQUAL(shared_device()->memory().allocations(), allocations);
+      });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank) {
+  const auto graph = make_model({.layers = 4});
+  const Batch batch = make_batch(8, 9, 17, 1, true), few = make_batch(1, 9, 17, 2);
+  std::vector<double> losses;
+  for (const Setup& layout : {Setup{}, Setup{"1f1b", 1, 2, 1, 0, 2, true}, Setup{"interleaved1f1b", 2, 2, 1, 4, 4, true}}) {
+    const TrainerOptions how = options(layout);
+    on_ranks(how, [&](comm::Communicator& world) {
+      Trainer trainer(graph, how, world, 8, 9);
+      for (int i = 0; i < 2; ++i) {
+        const double loss = trainer.evaluator().run(batch).loss(), of_few = trainer.evaluator().run(few).loss();  // one rank has none of these
+        if (world.rank() == 0) losses.push_back(loss), losses.push_back(of_few);
+        trainer.step(batch, 1e-2);
+      }
+    });
+  }
+  BOOST_REQUIRE_EQUAL(losses.size(), 12u);
+  for (size_t i = 4; i < 12; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
