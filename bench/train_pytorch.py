@@ -73,4 +73,5 @@ def main():
                       "gflops_large_matmul": rate / 1e9, "threads": torch.get_num_threads()}))
 
 
-main()
+if __name__ == "__main__":
+    main()
