@@ -2,7 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <ppengine/base/error.hpp>
@@ -135,6 +137,17 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::ok);
 }
 
+// oneDNN tells what it runs on stdout, which holds results only.
+void keep_stdout_clean() {
+  for (const char* variable : {"ONEDNN_VERBOSE", "DNNL_VERBOSE"}) {
+    const char* value = std::getenv(variable);
+    if (!value) continue;
+    if (std::string_view(value) != "0")
+      log::warning(fmt::format("{} is left out: it would write into the results; 'ppengine bench train' and 'bench ops' tell where the time goes", variable));
+    unsetenv(variable);
+  }
+}
+
 int report(const char* text, ExitCode code) {
   // Not fmt::print, which throws when stderr is closed: nothing would catch that here.
   std::fputs("ppengine: ", stderr);
@@ -150,6 +163,9 @@ int main(int argc, char** argv) {
   using namespace ppengine;
   int code = 0;
   try {
+    cli::keep_stdout_clean();
+    // Commands that have something to save (train) or to pass on (ranks as processes) put their own in place.
+    std::signal(SIGINT, [](int) { std::_Exit(static_cast<int>(ExitCode::interrupted)); });
     code = cli::run(argc, argv);
   } catch (const Error& e) {
     code = cli::report(e.what(), e.exit_code());
@@ -159,7 +175,7 @@ int main(int argc, char** argv) {
     code = cli::report(e.what(), ExitCode::failed);
   }
   // A result that did not arrive (a full disk) is a failure.
-  if ((!std::cout.flush() || std::fflush(stdout) != 0) && code == 0)
+  if ((!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0)
     code = cli::report("the result could not be written to stdout", ExitCode::failed);
   return code;
 }

@@ -1,10 +1,13 @@
 // Where a command's ranks run.
 #include "rank_flags.hpp"
 
+#include "within.hpp"
+
 #include <fmt/core.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/version.hpp>
@@ -24,6 +27,15 @@ std::vector<std::string> own_command() {
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
   return words;
+}
+
+// Ranks of one machine share its cores and memory: far more than cores only run out of memory.
+void check_fits_here(int ranks) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())), most = std::max(64, 4 * cores);
+  if (ranks > most)
+    throw ConfigError(fmt::format("{} ranks are too many for this machine of {} cores (at most {}): use a smaller --pp, --dp or --tp, or several "
+                                  "machines under mpiexec, torchrun or srun",
+                                  ranks, cores, most));
 }
 
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0
@@ -55,7 +67,7 @@ void RankFlags::add(CLI::App& command, const char* group) {
       ->check(CLI::IsMember({"threads", "processes"}))
       ->group(group);
   command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
-  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(CLI::Range(0.1, 1e6))->group(group);
+  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(within(0.1, 1e6))->group(group);
   command.add_option("--hosts", hosts, "Start ranks on these machines, the first being this one: 'a:4,b:4', or 'a,b' for even shares")
       ->type_name("HOST[:RANKS],...")
       ->group(group);
@@ -100,6 +112,7 @@ bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std
     run_as_rank(*me, ranks, on, body);
     return me->rank == 0;
   }
+  check_fits_here(ranks);
   if (starts_processes()) {
     run_processes(ranks);
     return false;

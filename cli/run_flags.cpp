@@ -27,6 +27,12 @@ void ParallelFlags::add(CLI::App& command) {
   RankFlags::add(command, group);
 }
 
+int ParallelFlags::ranks() const {
+  const std::int64_t all = std::int64_t{pp} * dp * tp;
+  if (all > 65536) throw ConfigError(fmt::format("--pp {} x --dp {} x --tp {} is {} ranks: at most 65536 are supported", pp, dp, tp, all));
+  return static_cast<int>(all);
+}
+
 engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   if (shard) throw ConfigError("--shard: sharding is not there yet; use --dp without it");
   engine::ParallelOptions result;

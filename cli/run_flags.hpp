@@ -21,7 +21,7 @@ struct ParallelFlags : RankFlags {
   std::string dtype = "f32";
 
   void add(CLI::App& command);
-  int ranks() const { return pp * dp * tp; }
+  int ranks() const;  // refuses more than anybody can start
   // Checked and completed; opens the device. batch_size counts where microbatches are chosen.
   engine::ParallelOptions options(std::int64_t batch_size = 0) const;
   // Runs a function once per rank; true where results are to be printed (rank_flags.hpp).

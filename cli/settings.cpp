@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <ppengine/base/error.hpp>
 #include <set>
 
@@ -127,6 +128,7 @@ class Completer {
   }
 
   void add_file(const std::string& path) {
+    if (std::filesystem::is_directory(path)) throw FileError(fmt::format("{}: is a folder: --config wants a TOML file", path));
     try {
       const toml::table table = toml::parse_file(path);
       file_ = path;

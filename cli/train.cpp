@@ -13,6 +13,7 @@
 #include "progress.hpp"
 #include "run_flags.hpp"
 #include "timeline_files.hpp"
+#include "within.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -103,16 +104,16 @@ void TrainFlags::add(CLI::App& command) {
   parallel.add(command);
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
-  command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(CLI::Range(0.0, 1e3))->group(group);
+  command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
   command.add_option("--lr-schedule", lr_schedule, "constant or cosine")->check(CLI::IsMember({"constant", "cosine"}))->group(group);
   command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")->check(CLI::Range(0L, 1L << 40))->group(group);
   command.add_option("--optimizer", optimizer, "adamw or sgd")->check(CLI::IsMember({"adamw", "sgd"}))->group(group);
-  command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")->check(CLI::Range(0.0, 1e3))->group(group);
+  command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")->check(within(0.0, 1e3))->group(group);
   command.add_flag("--no-decay-1d", no_decay_1d, "Spare norms and biases from weight decay")->group(group);
-  command.add_option("--betas", betas, "AdamW's decay rates (default 0.9,0.999)")->delimiter(',')->expected(2)->check(CLI::Range(0.0, 0.9999999))->group(group);
-  command.add_option("--eps", options.trainer.optimizer.epsilon, "AdamW's epsilon (default 1e-8)")->check(CLI::Range(0.0, 1.0))->group(group);
-  command.add_option("--momentum", options.trainer.optimizer.momentum, "SGD's momentum (default 0)")->check(CLI::Range(0.0, 1.0))->group(group);
-  command.add_option("--grad-clip", options.trainer.grad_clip, "Largest gradient norm; 0: no clipping (default)")->check(CLI::Range(0.0, 1e9))->group(group);
+  command.add_option("--betas", betas, "AdamW's decay rates (default 0.9,0.999)")->delimiter(',')->expected(2)->check(within(0.0, 0.9999999))->group(group);
+  command.add_option("--eps", options.trainer.optimizer.epsilon, "AdamW's epsilon (default 1e-8)")->check(within(0.0, 1.0))->group(group);
+  command.add_option("--momentum", options.trainer.optimizer.momentum, "SGD's momentum (default 0)")->check(within(0.0, 1.0))->group(group);
+  command.add_option("--grad-clip", options.trainer.grad_clip, "Largest gradient norm; 0: no clipping (default)")->check(within(0.0, 1e9))->group(group);
   command.add_option("--accumulate", options.accumulate, "Batches whose gradients make one update (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
   command.add_flag("--recompute", options.trainer.recompute, "Keep blocks' inputs only and compute the rest again: less memory, more time")->group(group);
   command.add_option("--dropout", dropout, "model: as config.json says; off (default)")->check(CLI::IsMember({"model", "off"}))->group(group);

@@ -203,8 +203,17 @@ struct CompiledStage::Builder {
         emit.input_half({}, {zero}, [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.zero(run.at(zero), bytes); });
         emit.set_gradient(id, zero);
       }
+      if (is_made_by_forward(emit.gradient(id))) {  // by a loss: there is no block of gradients yet when a forward runs
+        const BufferId own = emit.make(emit.value_bytes(id)), made = emit.gradient(id);
+        emit.input_half({made}, {own}, [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.copy(run.at(own), run.at(made), bytes); });
+        emit.set_gradient(id, own);
+      }
       input_gradients.push_back(pinned(emit.gradient(id), Region::gradients));
     }
+  }
+
+  bool is_made_by_forward(BufferId id) const {
+    return std::ranges::any_of(stage.forward_, [&](const Instruction& one) { return std::ranges::find(one.writes, id) != one.writes.end(); });
   }
 
   void find_untouched() {

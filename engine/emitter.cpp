@@ -83,6 +83,9 @@ void Emitter::forget(int index) {
 void Emitter::begin_backward() {
   gradients_.clear();
   written_.clear();
+  if (!by_forward_) by_forward_ = Made{values_, saved_};
+  values_ = by_forward_->values;
+  saved_ = by_forward_->saved;
 }
 
 GradientTarget Emitter::begin_gradient(size_t k, bool can_add) {

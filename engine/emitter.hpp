@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -114,6 +115,11 @@ class Emitter {
   std::map<std::string, std::pair<BufferId, std::vector<float>>> constants_;
   std::map<int, std::pair<BufferId, BufferId>> parameters_;
   std::map<std::pair<int, std::string>, BufferId> saved_;
+  struct Made {
+    std::map<int, BufferId> values;
+    std::map<std::pair<int, std::string>, BufferId> saved;
+  };
+  std::optional<Made> by_forward_;  // what a backward begins with, whatever the one before it has recomputed
 };
 
 }  // namespace ppengine::engine

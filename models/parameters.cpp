@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <unordered_set>
 
 #include <ppengine/base/error.hpp>
@@ -117,6 +118,11 @@ std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, con
   if (config.tied_head())
     if (const StoredTensor* head = files.find("lm_head.weight")) {
       check(*head, parameters.front().shape);
+      const StoredTensor& embedding = *found.front();
+      if (head->type == embedding.type && std::memcmp(head->data, embedding.data, head->bytes) != 0)
+        throw FileError(fmt::format("{}: tensor 'lm_head.weight' differs from '{}', to which config.json ties it: set tie_word_embeddings to false there, "
+                                    "or leave the tensor out",
+                                    head->file, embedding.name));
       known.insert(head);
     }
   for (const StoredTensor& tensor : files.tensors())

@@ -76,6 +76,13 @@ BOOST_AUTO_TEST_CASE(devices_prints_json_on_stdout_only) {
     BOOST_TEST(result["devices"][0].contains(key));
 }
 
+BOOST_AUTO_TEST_CASE(onednn_does_not_write_into_results) {
+  const Outcome outcome = run({"eval", "--model", "demo", "--data", "synthetic", "--sequences", "1", "--json"}, {{"ONEDNN_VERBOSE", "1"}});
+  BOOST_TEST(outcome.code == 0);
+  BOOST_TEST(nlohmann::json::parse(outcome.out).contains("loss"));
+  BOOST_TEST(outcome.err.find("ONEDNN_VERBOSE is left out") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(every_flag_has_an_environment_twin) {
   BOOST_TEST(is_json(run({"devices"}, {{"PPENGINE_JSON", "true"}}).out));
   BOOST_TEST(!is_json(run({"devices"}, {{"PPENGINE_JSON", "false"}}).out));
@@ -122,8 +129,15 @@ BOOST_AUTO_TEST_CASE(a_wrong_toml_file_is_named_with_its_line) {
 }
 
 BOOST_AUTO_TEST_CASE(a_result_that_cannot_be_written_is_a_failure) {
-  const std::string command = std::string(PPENGINE_BINARY) + " --version >/dev/full 2>/dev/null";
-  BOOST_TEST(WEXITSTATUS(std::system(command.c_str())) == 1);
+  for (const char* arguments : {"--version", "train --model demo --data synthetic --steps 1 --json"}) {
+    const std::string command = std::string(PPENGINE_BINARY) + " " + arguments + " >/dev/full 2>/dev/null";
+    BOOST_TEST(WEXITSTATUS(std::system(command.c_str())) == 1);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_interrupted_command_ends_with_130) {
+  const Outcome outcome = run({"bench", "ops", "--preset", "mid"}, {}, "large matmul");
+  BOOST_TEST(outcome.code == 130);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

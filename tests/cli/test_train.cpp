@@ -74,6 +74,10 @@ BOOST_AUTO_TEST_CASE(a_step_is_a_line_of_json_with_all_its_figures) {
 BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--steps", "0"}), "--steps");
   check_refused(train({"--schedule", "nonsense", "--pp", "2"}), "nonsense");
+  for (const char* flag : {"--lr", "--weight-decay", "--eps", "--momentum", "--grad-clip", "--timeout"}) check_refused(train({flag, "nan"}), flag);
+  check_refused(train({"--betas", "0.9,nan"}), "--betas");
+  check_refused(train({"--pp", "3000"}), "3000 ranks are too many");
+  check_refused(train({"--pp", "4096", "--dp", "4096", "--tp", "4096"}), "68719476736 ranks");
   check_refused(train({"--pp", "2", "--microbatches", "16"}), "16");
   check_refused(train({"--stages", "100", "--pp", "2", "--schedule", "interleaved1f1b"}), "stages");
   check_refused(train({"--split", "transformer.h.9", "--pp", "2"}), "transformer.h.9");

@@ -91,6 +91,29 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_the_losses_norms_and_weights_of_one_ra
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_stage_may_hold_nothing_but_the_loss) {
+  const auto graph = make_model({.layers = 1});
+  const auto data = batches(3, 4, true);
+  const Outcome expected = train(graph, options("gpipe", 1, 1, 1), data);
+  for (const char* schedule : {"1f1b", "interleavedzerobubble"}) {
+    TrainerOptions how = options(schedule, 3, 3, 3);
+    how.parallel.split = {"lm_head", "loss"};
+    check_same(train(graph, how, data), expected);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(recomputed_blocks_train_alike_with_a_full_and_with_a_split_backward) {
+  const auto graph = make_model({.layers = 4});
+  const auto data = batches(3, 8, true);
+  const Outcome expected = train(graph, options("gpipe", 1, 1, 1), data);
+  for (TrainerOptions how : {options("1f1b", 1, 1, 2), options("interleavedzerobubble", 1, 1, 2), options("interleavedzerobubble", 2, 2, 4),
+                             options("zbvzerobubble", 2, 4, 4), options("dualpipev", 1, 2, 4)})
+    BOOST_TEST_CONTEXT(how.parallel.schedule << " on " << how.parallel.pipeline << " ranks") {
+      how.recompute = true;
+      check_same(train(graph, how, data), expected);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_run_repeated_gives_the_same_bits) {
   const auto graph = make_model({.layers = 2, .dropout = 0.1f});
   const auto data = batches(4, 6);

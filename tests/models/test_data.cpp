@@ -40,6 +40,9 @@ BOOST_AUTO_TEST_CASE(npy_files_of_every_integer_type_byte_order_and_version_are_
     BOOST_CHECK_EQUAL(file.elements(), 24u);
     for (std::uint64_t i = 0; i < 24; ++i) BOOST_CHECK_EQUAL(file.at(i), static_cast<std::int64_t>(i));
   }
+  const std::string header = "{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }\n";
+  const NpyFile largest(write("largest.npy", std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + '\0' + header + std::string(8, '\xff')));
+  BOOST_CHECK_EQUAL(largest.at(0), INT64_MAX);  // not -1, which would be padding
 }
 
 BOOST_AUTO_TEST_CASE(npy_files_that_are_no_token_lists_are_refused) {

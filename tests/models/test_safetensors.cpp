@@ -150,6 +150,10 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_config_json_is_named) {
   other = *tied.gpt2();
   other.inner = 24;
   BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), tied_files); }), "c_fc.weight' has shape [12, 20], but config.json asks for [12, 24]"));
+  other = *untied.gpt2();
+  other.tied_head = true;
+  const WeightFiles untied_files = WeightFiles::open(data_folder() / "gpt2_untied_f16");
+  BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), untied_files); }), "'lm_head.weight' differs from 'transformer.wte.weight'"));
 }
 
 BOOST_AUTO_TEST_CASE(threads_write_slices_and_the_file_appears_when_complete) {
