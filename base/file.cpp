@@ -18,6 +18,8 @@ namespace ppengine {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
+  if (errno == ENOSPC || errno == EDQUOT || errno == EIO)  // the file was named rightly, the run has failed
+    throw Error(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(errno)));
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(errno)));
 }
 

@@ -67,7 +67,7 @@ void RankFlags::add(CLI::App& command, const char* group) {
       ->check(CLI::IsMember({"threads", "processes"}))
       ->group(group);
   command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
-  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default 30)")->check(within(0.1, 1e6))->group(group);
+  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default: 30; 600 for threads)")->check(within(0.1, 1e6))->group(group);
   command.add_option("--hosts", hosts, "Start ranks on these machines, the first being this one: 'a:4,b:4', or 'a,b' for even shares")
       ->type_name("HOST[:RANKS],...")
       ->group(group);
@@ -112,14 +112,14 @@ bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std
     run_as_rank(*me, ranks, on, body);
     return me->rank == 0;
   }
-  check_fits_here(ranks);
+  if (hosts.empty()) check_fits_here(ranks);
   if (starts_processes()) {
     run_processes(ranks);
     return false;
   }
   comm::LocalOptions local;
   local.devices.assign(static_cast<std::size_t>(ranks), on);
-  local.timeout = deadline();
+  local.timeout = deadline(600);
   comm::run_threads(ranks, local, body);
   return true;
 }
@@ -132,7 +132,7 @@ void RankFlags::run_processes(int ranks) const {
   options.remote_shell = remote_shell;
   options.restarts = restarts;
   options.pin = !no_pin;
-  options.patience = deadline() + std::chrono::seconds(5);
+  options.patience = deadline(30) + std::chrono::seconds(5);
   options.before_restart = [this](comm::LaunchOptions& again) {
     if (before_restart) again.environment = before_restart();
   };
@@ -150,7 +150,7 @@ void RankFlags::run_as_rank(const comm::RankEnvironment& me, int ranks, const st
     if (!as_many && me.rank == 0) throw other_number;
     comm::ProcessOptions options;
     options.device = on;
-    options.timeout = deadline();
+    options.timeout = deadline(30);
     options.progress = progress;
     options.version = fmt::format("{} ({})", version(), commit());
     world = comm::connect_processes(me, options);

@@ -17,7 +17,7 @@ namespace ppengine::cli {
 struct RankFlags {
   std::string launch;  // threads or processes; empty: processes under mpiexec, torchrun or srun, otherwise threads
   std::string device;
-  double timeout = 30;
+  double timeout = 0;  // 0: 30 s for processes; 10 minutes for threads, which cannot be lost, but may wait long for a kernel that another compiles
   std::string hosts, remote_shell = "ssh";
   int restarts = 0;
   std::string progress = "thread";
@@ -43,7 +43,9 @@ struct RankFlags {
   void run_processes(int ranks) const;
   void run_as_rank(const comm::RankEnvironment& me, int ranks, const std::shared_ptr<ops::Device>& on,
                    const std::function<void(comm::Communicator&)>& body) const;
-  std::chrono::milliseconds deadline() const { return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000)); }
+  std::chrono::milliseconds deadline(double otherwise) const {
+    return std::chrono::milliseconds(static_cast<std::int64_t>((timeout > 0 ? timeout : otherwise) * 1000));
+  }
 };
 
 }  // namespace ppengine::cli
