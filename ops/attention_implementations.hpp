@@ -7,6 +7,8 @@ namespace ppengine::ops {
 
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);
+// Of the kernels with a query per lane, for training as over a cache.
+Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim);
 Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec);
 Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);

@@ -75,7 +75,7 @@ std::string to_csv(const Plan& plan) {
       append_cell(out, &row[i]);
     }
     if (out.size() == begin && !row.empty()) out += "\"\"";
-    out += '\n';
+    out += "\r\n";
   }
   return out;
 }

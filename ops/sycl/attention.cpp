@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
 constexpr int64_t widest_head = 256;                  // as instantiated in kernels/attention_*.cpp
-constexpr int64_t prefill_lanes = 16;                 // as in kernels/prefill.cpp
 constexpr int64_t row_group = 64;                     // work-items of a group in kernels/attention.cpp
 
 size_t up(int64_t count, int64_t by) { return static_cast<size_t>((count + by - 1) / by); }
@@ -81,24 +80,25 @@ class SyclCachedAttention : public CachedAttention {
         shape_(device, cache_shape(spec)),
         decode_(device.kernels().get("attention", fmt::format("decode_{}", suffix(spec.type)))),
         append_(device.kernels().get("attention", fmt::format("append_{}", suffix(spec.type)))),
-        prefill_(spec.length > few_tokens && device.info().is_cpu && spec.type == Type::f32 ? &device.kernels().get("prefill", "prefill_f32") : nullptr),
-        forward_(spec.length > few_tokens && !prefill_ ? &tile_kernel(device, "forward", spec.head_dim, spec.type) : nullptr) {}
+        lanes_(spec.length > few_tokens && !lanes_refusal(device, spec.type, spec.head_dim) ? &device.kernels().get("attention_lanes", "attention_forward_lanes")
+                                                                                            : nullptr),
+        forward_(spec.length > few_tokens && !lanes_ ? &tile_kernel(device, "forward", spec.head_dim, spec.type) : nullptr) {}
 
   size_t workspace_bytes() const override { return 0; }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst, void*) override {
     const int64_t tokens = spec_.batch * spec_.length;
-    if (!prefill_ && !forward_) {
+    if (!lanes_ && !forward_) {
       decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(), spec_.k_stride,
                      spec_.v_stride, spec_.capacity);
       return;
     }
     append(stream, k, k_cache, filled, spec_.k_stride);
     append(stream, v, v_cache, filled, spec_.v_stride);
-    if (prefill_)
-      return prefill_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, prefill_lanes), prefill_lanes, q,
-                              static_cast<const void*>(k_cache), static_cast<const void*>(v_cache), filled, dst, shape_.data());
     const void* const none = nullptr;
+    if (lanes_)
+      return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q, k_cache, v_cache, dst,
+                            none, shape_.data(), filled);
     forward_->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q, k_cache, v_cache,
                         dst, none, shape_.data(), filled);
   }
@@ -117,7 +117,7 @@ class SyclCachedAttention : public CachedAttention {
   CachedAttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
   const Kernel &decode_, &append_;
-  const Kernel *prefill_, *forward_;  // null: another one serves
+  const Kernel *lanes_, *forward_;  // null: another one serves
 };
 
 }  // namespace

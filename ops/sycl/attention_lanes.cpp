@@ -79,13 +79,15 @@ class LanesAttention : public Attention {
 
 }  // namespace
 
-Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) {
+Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim) {
   if (!device.info().is_cpu) return "a query per lane is made for CPUs' vectors";
-  if (spec.type != Type::f32) return "it reads f32 only";
-  if (spec.head_dim % attention_step != 0) return fmt::format("heads are {} wide, which is no multiple of {}", spec.head_dim, attention_step);
-  if (spec.head_dim > attention_widest_lanes) return fmt::format("heads are {} wide, this kernel holds at most {}", spec.head_dim, attention_widest_lanes);
+  if (type != Type::f32) return "it reads f32 only";
+  if (head_dim % attention_step != 0) return fmt::format("heads are {} wide, which is no multiple of {}", head_dim, attention_step);
+  if (head_dim > attention_widest_lanes) return fmt::format("heads are {} wide, this kernel holds at most {}", head_dim, attention_widest_lanes);
   return {};
 }
+
+Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) { return lanes_refusal(device, spec.type, spec.head_dim); }
 
 std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<LanesAttention>(device, spec); }
 

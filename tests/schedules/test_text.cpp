@@ -83,10 +83,10 @@ BOOST_AUTO_TEST_CASE(a_bad_cell_is_named_with_rank_column_and_text) {
 
 BOOST_AUTO_TEST_CASE(both_line_endings_and_a_missing_last_one_are_read) {
   const Plan plan = make_plan("1f1b", 2, 2, 3);
-  std::string text = to_csv(plan), carried;
+  std::string text = to_csv(plan);
   BOOST_CHECK(parse_csv(text) == plan);
-  for (const char c : text) carried += c == '\n' ? "\r\n" : std::string(1, c);  // as Python's csv.writer ends a row
-  BOOST_CHECK(parse_csv(carried) == plan);
+  text.erase(std::remove(text.begin(), text.end(), '\r'), text.end());
+  BOOST_CHECK(parse_csv(text) == plan);
   text.pop_back();
   BOOST_CHECK(parse_csv(text) == plan);
 }
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(the_format_and_the_placement_follow_from_the_actions) {
 BOOST_AUTO_TEST_CASE(a_lone_idle_cell_is_quoted_as_python_does) {
   Plan plan = make_plan("gpipe", 1, 1, 1);
   plan.actions.push_back({Action{}});
-  BOOST_CHECK_EQUAL(to_csv(plan), "0F0,0B0\n\"\"\n");
+  BOOST_CHECK_EQUAL(to_csv(plan), "0F0,0B0\r\n\"\"\r\n");
   BOOST_CHECK_EQUAL(parse_csv(to_csv(plan)).of(1).size(), 1);
 }
 
