@@ -177,10 +177,12 @@ void TrainFlags::run() {
   });
   if (!prints) return;
   reporter.finish(result);
-  const TimelineFiles files(result, parallel.dp * parallel.tp, options.trainer.parallel.schedule);
-  if (!trace.empty()) files.write_trace(trace, reporter.first_step());
-  if (!timeline.empty()) files.write_page(timeline);
-  if (!timeline.empty() && !json) files.print();
+  if (!trace.empty() || !timeline.empty()) {
+    const TimelineFiles files(result, parallel.dp * parallel.tp, options.trainer.parallel.schedule);
+    if (!trace.empty()) files.write_trace(trace, reporter.first_step());
+    if (!timeline.empty()) files.write_page(timeline);
+    if (!timeline.empty() && !json) files.print();
+  }
   if (result.interrupted) throw CLI::RuntimeError(static_cast<int>(ExitCode::interrupted));
 }
 

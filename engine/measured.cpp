@@ -68,7 +68,8 @@ schedules::Costs measured_costs(const schedules::Plan& plan, const std::vector<s
         pairs += milliseconds(row[i]);
         parts += costs.compute(row[i].action) + costs.compute(row[i + 1].action);
       }
-  if (parts > 0) costs.overlap_factor = pairs / parts;
+  // On a busy machine a pair may have taken longer than its parts elsewhere: the model of costs knows no such thing.
+  if (parts > 0 && pairs > 0) costs.overlap_factor = std::min(1.0, pairs / parts);
   return costs;
 }
 

@@ -2,7 +2,9 @@
 #include "support.hpp"
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/measured.hpp>
 #include <ppengine/engine/node.hpp>
+#include <ppengine/schedules/registry.hpp>
 #include <ppengine/ops/kernel_library.hpp>
 
 using namespace ppengine;
@@ -112,6 +114,25 @@ BOOST_AUTO_TEST_CASE(recomputed_blocks_train_alike_with_a_full_and_with_a_split_
       how.recompute = true;
       check_same(train(graph, how, data), expected);
     }
+}
+
+BOOST_AUTO_TEST_CASE(an_overlapped_pair_that_took_longer_than_its_parts_can_be_simulated) {
+  const schedules::Plan plan = schedules::make_plan("dualpipev", 1, 2, 3);
+  std::vector<TimedAction> row;
+  double now = 0;
+  for (const schedules::Action& action : plan.of(0)) {
+    const bool second = !row.empty() && row.back().overlapped;
+    const double length = action.joined ? 10 : 1;
+    row.push_back({action, action.joined, now, now + length});
+    if (second)
+      row.back().start = row[row.size() - 2].start, row.back().end = row[row.size() - 2].end;
+    else
+      now += length;
+  }
+  BOOST_REQUIRE(std::ranges::any_of(row, &TimedAction::overlapped));
+  const schedules::Costs costs = measured_costs(plan, {row});
+  BOOST_TEST(costs.overlap_factor == 1.0);
+  BOOST_CHECK_NO_THROW(simulated_timeline(plan, costs, "a step"));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_repeated_gives_the_same_bits) {
