@@ -28,4 +28,12 @@ else()
 endif()
 
 # NCCL itself is loaded at run time: nothing of NVIDIA's is needed here.
-ppengine_comm_module(nccl SOURCES nccl/api.cpp nccl/lane.cpp nccl/nccl.cpp nccl/target.cpp LINK ppengine_sycl)
+ppengine_comm_module(nccl SOURCES nccl/api.cpp nccl/communicator.cpp nccl/lane.cpp nccl/nccl.cpp nccl/target.cpp LINK ppengine_sycl)
+
+# oneCCL's SYCL build, for Intel GPUs: the same lanes, another library under them.
+find_library(PPENGINE_CCL_SYCL NAMES libccl.so.1 PATHS ${PPENGINE_TOOLCHAIN_LIB} NO_DEFAULT_PATH)
+if(PPENGINE_CCL_SYCL)
+  ppengine_comm_module(oneccl_gpu SOURCES nccl/api.cpp nccl/communicator.cpp nccl/lane.cpp oneccl/gpu.cpp LINK ppengine_sycl ${PPENGINE_CCL_SYCL})
+else()
+  message(STATUS "No oneCCL SYCL library: ranks as processes on Intel GPUs will not be available")
+endif()

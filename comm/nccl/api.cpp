@@ -64,7 +64,7 @@ const Api& Api::load() {
 }
 
 void Api::check(Result result, const char* what) const {
-  if (result != success && result != in_progress) throw Error(fmt::format("NCCL: {}: {}", what, GetErrorString(result)));
+  if (result != success && result != in_progress) throw Error(fmt::format("{}: {}: {}", name, what, GetErrorString(result)));
 }
 
 }  // namespace ppengine::comm::nccl

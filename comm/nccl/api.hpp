@@ -52,6 +52,8 @@ struct Api {
   // Throws Error with NCCL's own text.
   void check(Result result, const char* what) const;
 
+  const char* name = "NCCL";
+  const char* no_messages = nullptr;  // why it has no send and receive here
   void* library = nullptr;  // for the streams of the stand-in in tests/
 };
 

@@ -11,6 +11,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/oneccl/baseline.hpp>
 #include <ppengine/comm/oneccl/group.hpp>
+#include <ppengine/comm/oneccl/quiet.hpp>
 #include <ppengine/comm/process/module.hpp>
 #include <ppengine/comm/process/pmi.hpp>
 
@@ -200,30 +201,6 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
 
   std::shared_ptr<Process> process_;
   std::unique_ptr<Group> group_;
-};
-
-// oneCCL announces each changed setting on stdout, whatever its log level.
-class Quiet {
- public:
-  Quiet() : out_(dup(1)), err_(dup(2)) {
-    std::fflush(nullptr);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(nowhere, 1);
-    dup2(nowhere, 2);
-    close(nowhere);
-  }
-  ~Quiet() {
-    std::fflush(nullptr);
-    dup2(out_, 1);
-    dup2(err_, 2);
-    close(out_);
-    close(err_);
-  }
-
-  int err() const { return err_; }
-
- private:
-  int out_, err_;
 };
 
 void set_defaults(const ModuleInput& input) {

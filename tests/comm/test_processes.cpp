@@ -65,6 +65,16 @@ BOOST_AUTO_TEST_CASE(three_processes_on_host_memory_pass_the_suite_without_a_pro
   if (have_oneccl()) BOOST_TEST(run(3, {"suite"}, {{"SUITE_HOST", "1"}, {"PPENGINE_PROGRESS", "polling"}}).exit_code == 0);
 }
 
+// oneCCL's SYCL build serves Intel GPUs. On the CPU device's queue its collectives work; messages are refused with a sentence.
+BOOST_AUTO_TEST_CASE(the_sycl_build_of_oneccl_carries_out_collectives_on_a_queue) {
+#ifdef PPENGINE_HAS_ONECCL_GPU
+  BOOST_TEST(run(2, {"collectives"}, {{"SUITE_KIND", "oneccl-gpu"}}).exit_code == 0);
+  BOOST_TEST(run(2, {"throw", "7"}, {{"SUITE_KIND", "oneccl-gpu"}}).exit_code == 1);
+#else
+  BOOST_TEST_MESSAGE("skipped: built without oneCCL's SYCL build");
+#endif
+}
+
 BOOST_AUTO_TEST_CASE(failures_are_errors_that_name_both_sides) {
   if (!have_oneccl()) return;
   for (const suite::Case& one : suite::failures()) BOOST_TEST(run(2, {"case", one.name}, {{"SUITE_HOST", "1"}}).exit_code == 0, one.name);

@@ -1,0 +1,188 @@
+// The communicator over lanes: one rank's view of a group of devices.
+#include <fmt/core.h>
+
+#include <map>
+#include <numeric>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/nccl/communicator.hpp>
+#include <ppengine/comm/nccl/lane.hpp>
+
+namespace ppengine::comm::nccl {
+namespace {
+
+int to_nccl(Type type) {
+  switch (type) {
+    case Type::f32:
+      return float32;
+    case Type::bf16:
+      return bfloat16;
+    case Type::f16:
+      return float16;
+    case Type::f64:
+      return float64;
+    case Type::i32:
+      return int32;
+    case Type::i64:
+      return int64;
+    case Type::u8:
+      break;
+  }
+  return uint8;
+}
+int to_nccl(Reduce reduce) { return reduce == Reduce::sum ? sum : reduce == Reduce::max ? max : min; }
+
+class NcclCommunicator : public ProcessCommunicator {
+ public:
+  NcclCommunicator(const Api& api, std::string kind, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> meeting,
+                   const std::string& group, std::vector<int> ranks, int index)
+      : ProcessCommunicator(std::move(meeting), group, std::move(ranks), index), api_(api), kind_(std::move(kind)), device_(std::move(device)) {}
+
+  std::string kind() const override { return kind_; }
+
+  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return one(Message::send(data, bytes, peer, tag), false, after);
+  }
+  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return one(Message::recv(data, bytes, peer, tag), false, after);
+  }
+  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+    return one(Message::recv(data, capacity, peer, tag), true, after);
+  }
+
+  // Messages of one lane go to NCCL as one group.
+  Pending exchange(std::span<const Message> messages, const After& after) override {
+    std::map<Lane*, std::vector<CallPtr>> by_lane;
+    std::vector<Pending> parts;
+    for (const Message& message : messages) {
+      const auto call = make_call(message, false, after, true);
+      by_lane[&lane(message)].push_back(call);
+      parts.emplace_back(call);
+    }
+    for (auto& [lane, calls] : by_lane) lane->add(std::move(calls));
+    return Pending::all(std::move(parts));
+  }
+
+  using Communicator::allreduce;
+  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count * type.size(), after,
+                      [=, this](Comm comm, NativeStream stream, size_t) {
+                        api_.check(api_.AllReduce(in, out, count, to_nccl(type), to_nccl(reduce), comm, stream), "allreduce");
+                      });
+  }
+  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
+    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)),
+                      count * type.size(), after, [=, this](Comm comm, NativeStream stream, size_t) {
+                        api_.check(api_.ReduceScatter(in, out, count, to_nccl(type), to_nccl(reduce), comm, stream), "reduce_scatter");
+                      });
+  }
+  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
+    return collective("all_gather", fmt::format("all_gather of {} {}", count, type.name()), count * type.size(), after,
+                      [=, this](Comm comm, NativeStream stream, size_t) {
+                        api_.check(api_.AllGather(in, out, count, to_nccl(type), comm, stream), "all_gather");
+                      });
+  }
+  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
+    check_peer(root, "broadcast");
+    return collective("broadcast", fmt::format("broadcast of {} bytes from rank {}", bytes, root), bytes, after,
+                      [=, this](Comm comm, NativeStream stream, size_t) {
+                        api_.check(api_.Broadcast(data, data, bytes, uint8, root, comm, stream), "broadcast");
+                      });
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const Subgroup group = agree_on_split(color, key);
+    if (group.index < 0) return nullptr;
+    auto result = std::make_unique<NcclCommunicator>(api_, kind_, device_, rendezvous(), group.name, group.members, group.index);
+    result->set_timeout(timeout());
+    return result;
+  }
+
+ private:
+  // Each direction between two ranks has its own lane, and a message to oneself has one too.
+  Lane& lane(const Message& message) {
+    const bool sends = message.kind == Message::Kind::send;
+    const int from = sends ? rank() : message.peer, to = sends ? message.peer : rank();
+    auto& found = lanes_[{from, to}];
+    if (!found) {
+      std::vector<int> both{world_rank(from)};
+      if (from != to) both.push_back(world_rank(to));
+      found = std::make_unique<Lane>(api_, device_, rendezvous(), fmt::format("nccl {} {}-{}", name(), from, to), both,
+                                     sends ? 0 : static_cast<int>(both.size()) - 1);
+    }
+    return *found;
+  }
+
+  CallPtr make_call(const Message& message, bool up_to, const After& after, bool in_batch) {
+    const bool sends = message.kind == Message::Kind::send;
+    const char* operation = sends ? "send" : "recv";
+    check_peer(message.peer, operation);
+    check_alive(operation, message.peer, message.tag);
+    if (api_.no_messages) throw ConfigError(api_.no_messages);
+    if (message.peer == rank() && !in_batch)
+      throw ConfigError(std::string(api_.name) + ": a rank cannot send to itself outside of a batch; copy the memory instead");
+    const int from = world_rank(sends ? rank() : message.peer), to = world_rank(sends ? message.peer : rank());
+    auto agree = [=, library = api_.name](const std::vector<std::string>& claims, size_t& bytes) -> std::string {
+      if (claims.size() == 1) return {};  // to oneself
+      net::Unpacker sender(claims[0]), receiver(claims[1]);
+      const int64_t send_tag = sender.number(), send_bytes = sender.number(), recv_tag = receiver.number(), recv_bytes = receiver.number();
+      sender.number();
+      const bool any = receiver.number() != 0;
+      if (send_tag != recv_tag)
+        return fmt::format("rank {} sends tag {}, rank {} receives tag {}: {} has no tags, both sides must post in the same order", from,
+                           send_tag, to, recv_tag, library);
+      if (any ? send_bytes > recv_bytes : send_bytes != recv_bytes)
+        return fmt::format("rank {} sends {} bytes, rank {} receives {}{} bytes", from, send_bytes, to, any ? "up to " : "", recv_bytes);
+      bytes = static_cast<size_t>(send_bytes);
+      return {};
+    };
+    const int other = message.peer == rank() ? 0 : sends ? 1 : 0;
+    auto submit = [=, this, data = message.data](Comm comm, NativeStream stream, size_t bytes) {
+      if (bytes == 0) return;
+      api_.check(sends ? api_.Send(data, bytes, uint8, other, comm, stream) : api_.Recv(data, bytes, uint8, other, comm, stream),
+                 sends ? "send" : "recv");
+    };
+    return std::make_shared<Call>(
+        Call::Text{operation, world_rank(rank()), world_rank(message.peer), message.tag}, after.event(),
+        net::Packer().number(message.tag).number(static_cast<int64_t>(message.bytes)).number(up_to ? 1 : 0).bytes(), agree, submit,
+        message.bytes, rendezvous(), timeout());
+  }
+
+  Pending one(const Message& message, bool up_to, const After& after) {
+    auto call = make_call(message, up_to, after, false);
+    lane(message).add({call});
+    return Pending(call);
+  }
+
+  Pending collective(const char* operation, const std::string& text, size_t bytes, const After& after, Call::Submit submit) {
+    check_alive(operation, -1, -1);
+    if (!collectives_)
+      collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), fmt::format("nccl {} all", name()), members(), rank());
+    auto agree = [ranks = members()](const std::vector<std::string>& claims, size_t&) -> std::string {
+      for (size_t r = 1; r < claims.size(); ++r)
+        if (claims[r] != claims[0]) return fmt::format("rank {} called {}, rank {} called {}", ranks[0], claims[0], ranks[r], claims[r]);
+      return {};
+    };
+    if (bytes == 0) submit = [](Comm, NativeStream, size_t) {};
+    auto call = std::make_shared<Call>(Call::Text{operation, world_rank(rank()), -1, -1}, after.event(), text, agree, std::move(submit),
+                                       bytes, rendezvous(), timeout());
+    collectives_->add({call});
+    return Pending(call);
+  }
+
+  const Api& api_;
+  const std::string kind_;
+  std::shared_ptr<ops::Device> device_;
+  std::map<std::pair<int, int>, std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<Lane> collectives_;
+};
+
+}  // namespace
+
+Communicator* make_communicator(const Api& api, const std::string& kind, const ModuleInput& input) {
+  std::vector<int> all(static_cast<size_t>(input.environment.size));
+  std::iota(all.begin(), all.end(), 0);
+  return new NcclCommunicator(api, kind, input.options.device, input.rendezvous, "world", all, input.environment.rank);
+}
+
+}  // namespace ppengine::comm::nccl
