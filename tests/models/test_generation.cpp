@@ -136,4 +136,38 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_continued_is_refused_before_ranks_start) {
   BOOST_TEST(!generate(with_ids).results[0].text.has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_short_cache_takes_turns_and_gives_the_same) {
+  const Folder folder;
+  const std::vector<std::string> texts{"Hello there", "a b c d", "one", "two words", "and more of them"};
+  const Outcome all = generate(options_for(folder, texts));
+  auto options = options_for(folder, texts);
+  constexpr std::int64_t per_request = 60 * 2 * 40 * 4;  // positions, layers, keys and values of width 20, bytes
+  for (int ranks : {1, 2}) {
+    options.parallel.pipeline = ranks;
+    options.cache_memory = per_request * 2 / ranks;
+    const Outcome few = generate(options);
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      BOOST_TEST(few.results[i].generated.ids == all.results[i].generated.ids, boost::test_tools::per_element());
+  }
+  options.parallel.pipeline = 1;
+  options.cache_memory = per_request - 1;
+  BOOST_TEST(test::contains(test::error_of([&] { GenerationRun run(options); }), "--cache-memory"));
+}
+
+// What narrow weights are worth is tested in tests/ops; here: every path through the engine reads them the same way.
+BOOST_AUTO_TEST_CASE(narrow_weights_give_the_same_tokens_in_every_split) {
+  const Folder folder;
+  for (const ops::WeightStorage& weights : {ops::WeightStorage{ops::WeightFormat::bf16, 0}, {ops::WeightFormat::int8, 0}, {ops::WeightFormat::int8, 8}}) {
+    auto options = options_for(folder, {"Hello there", "a b c d"});
+    options.weights = weights;
+    const Outcome whole = generate(options);
+    options.parallel.pipeline = 2;
+    const Outcome split = generate(options);
+    for (std::size_t i = 0; i < 2; ++i)
+      BOOST_TEST(split.results[i].generated.ids == whole.results[i].generated.ids, boost::test_tools::per_element());
+    options.parallel.type = ops::Type::bf16;
+    BOOST_TEST(test::contains(test::error_of([&] { GenerationRun run(options); }), "--dtype"));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
