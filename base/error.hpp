@@ -55,5 +55,4 @@ class CommError : public Error {
 
 }  // namespace ppengine
 
-#define PPENGINE_ASSERT(condition) \
-  ((condition) ? void(0) : ::ppengine::invariant_failed(#condition, __FILE__, __LINE__))
+#define PPENGINE_ASSERT(condition) ((condition) ? void(0) : ::ppengine::invariant_failed(#condition, __FILE__, __LINE__))

@@ -1,4 +1,6 @@
 // Files: read-only memory maps, whole small files, and files that appear under their name only when complete.
+#include <ppengine/base/file.hpp>
+
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -12,7 +14,6 @@
 #include <utility>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/base/file.hpp>
 
 namespace ppengine {
 namespace {
@@ -32,7 +33,7 @@ int open_or_fail(const std::filesystem::path& path, int flags, const char* actio
 }
 
 std::uint64_t regular_size(int fd, const std::filesystem::path& path) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) fail(path, "read its size");
   if (!S_ISREG(info.st_mode)) throw FileError(fmt::format("{}: is not a regular file", path.string()));
   return static_cast<std::uint64_t>(info.st_size);
@@ -133,8 +134,7 @@ RandomAccessFile::RandomAccessFile(const std::filesystem::path& path, Mode mode)
   fd_ = open_or_fail(path, flags, mode == Mode::create ? "create" : "open");
 }
 
-RandomAccessFile::RandomAccessFile(RandomAccessFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+RandomAccessFile::RandomAccessFile(RandomAccessFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 RandomAccessFile::~RandomAccessFile() {
   if (fd_ >= 0) ::close(fd_);

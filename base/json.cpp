@@ -1,11 +1,12 @@
 // JSON files that are not trusted: a SAX handler builds the value, so that depth, size and duplicate keys are seen early.
+#include <ppengine/base/detail/json.hpp>
+
 #include <fmt/core.h>
 
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/base/detail/json.hpp>
 
 namespace ppengine {
 namespace {
@@ -45,8 +46,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
  private:
   Json* add(Json value) {
-    if (++values_ > limits_.max_values)
-      throw FileError(fmt::format("{}: more than {} JSON values", name_, limits_.max_values));
+    if (++values_ > limits_.max_values) throw FileError(fmt::format("{}: more than {} JSON values", name_, limits_.max_values));
     if (stack_.empty()) return root_ = std::move(value), &root_;
     if (stack_.back()->is_object()) return *slot_ = std::move(value), slot_;
     auto& array = stack_.back()->get_ref<Json::array_t&>();
@@ -54,8 +54,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return &array.back();
   }
   void open(Json value) {
-    if (stack_.size() >= limits_.max_depth)
-      throw FileError(fmt::format("{}: JSON nested deeper than {} levels", name_, limits_.max_depth));
+    if (stack_.size() >= limits_.max_depth) throw FileError(fmt::format("{}: JSON nested deeper than {} levels", name_, limits_.max_depth));
     stack_.push_back(add(std::move(value)));
   }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
 
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 
 // Where a rank runs and what it prints is its own affair.
 bool may_differ(const std::string& flag) {
-  constexpr std::array own{"help", "device", "timeout", "launch", "hosts", "remote-shell", "restarts", "progress", "no-pin", "json", "trace", "timeline"};
+  constexpr std::array own{"help",     "device",   "timeout", "launch", "hosts", "remote-shell",
+                           "restarts", "progress", "no-pin",  "json",   "trace", "timeline"};
   return std::ranges::find(own, flag) != own.end();
 }
 
@@ -66,8 +68,8 @@ void check_same_settings(const CLI::App& command, comm::Communicator& world) {
     const nlohmann::json theirs = nlohmann::json::parse(all[rank]);
     for (const auto& [name, value] : first.items())
       if (const std::string other = theirs.value(name, "unknown"); other != value.get<std::string>())
-        throw ConfigError(fmt::format("ranks were started with different settings: {} is {} on rank 0 and {} on rank {}; start all alike", name,
-                                      value.get<std::string>(), other, world.world_rank(static_cast<int>(rank))));
+        throw ConfigError(fmt::format("ranks were started with different settings: {} is {} on rank 0 and {} on rank {}; start all alike",
+                                      name, value.get<std::string>(), other, world.world_rank(static_cast<int>(rank))));
   }
 }
 

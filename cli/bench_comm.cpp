@@ -73,8 +73,7 @@ std::vector<Row> measure_p2p(const CommBench& bench, comm::Communicator& world, 
   auto* const out = static_cast<std::byte*>(memory);
   auto* const in = out + bytes;
   const int me = world.rank(), peer = 1 - me;
-  std::vector<Way> there{{"ppengine",
-                          [&] {
+  std::vector<Way> there{{"ppengine", [&] {
                             if (me > 1) return;
                             if (me == 0) world.send(out, bytes, peer, 1).wait();
                             world.recv(in, bytes, peer, 1).wait();
@@ -82,7 +81,8 @@ std::vector<Row> measure_p2p(const CommBench& bench, comm::Communicator& world, 
                           }}};
   std::vector<Way> both{{"ppengine", [&] {
                            if (me > 1) return;
-                           const comm::Message messages[] = {comm::Message::send(out, bytes, peer, 2), comm::Message::recv(in, bytes, peer, 2)};
+                           const comm::Message messages[] = {comm::Message::send(out, bytes, peer, 2),
+                                                             comm::Message::recv(in, bytes, peer, 2)};
                            world.exchange(messages).wait();
                          }}};
   for (const auto& one : bench.under) {
@@ -155,8 +155,8 @@ void CommBench::print(const std::vector<Row>& rows) const {
   }
   fmt::print("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
   for (const Row& row : rows)
-    fmt::print("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by, 1e6 * row.seconds.median,
-               1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
+    fmt::print("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by,
+               1e6 * row.seconds.median, 1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
 }
 
 void add(CLI::App& bench, const std::string& name, const std::string& text, CommBench::Measure measure) {

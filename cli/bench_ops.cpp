@@ -1,9 +1,10 @@
 // ppengine bench ops: each op at a preset's shapes, beside what the device can do at most in the same run.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/matmul.hpp>
 
@@ -34,7 +35,8 @@ class Limits {
     const ops::Tensor a(nullptr, ops::Type::f32, {n, n});
     const auto product = ops::Matmul::make(stream_.device(), {a, a, a});
     constexpr size_t bytes = n * n * 4;
-    const auto time = measure([&] { product->run(stream_, memory_.data(), memory_.at(bytes), memory_.at(2 * bytes)); }, [&] { stream_.wait(); }, 5);
+    const auto time =
+        measure([&] { product->run(stream_, memory_.data(), memory_.at(bytes), memory_.at(2 * bytes)); }, [&] { stream_.wait(); }, 5);
     return 2.0 * n * n * n / time.seconds;
   }
   // Bytes read plus bytes written, per second.
@@ -88,18 +90,29 @@ void run(const Options& options) {
     const double rate = (product ? one.flops : one.bytes) / time.seconds;
     const double share = rate / (product ? best_flops : limits.copy_rate(one.bytes));
     if (options.json)
-      list.push_back({{"op", one.op}, {"pass", one.pass}, {"shape", one.shape}, {"implementation", one.implementation}, {"used", one.used},
-                      {"microseconds", time.seconds * 1e6}, {"spread", time.spread}, {product ? "gflops" : "gb_per_second", rate / 1e9},
+      list.push_back({{"op", one.op},
+                      {"pass", one.pass},
+                      {"shape", one.shape},
+                      {"implementation", one.implementation},
+                      {"used", one.used},
+                      {"microseconds", time.seconds * 1e6},
+                      {"spread", time.spread},
+                      {product ? "gflops" : "gb_per_second", rate / 1e9},
                       {"share", share}});
     else
-      fmt::print("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape, one.implementation,
-                 time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100, one.used ? "" : "  (not used)");
+      fmt::print("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape,
+                 one.implementation, time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100,
+                 one.used ? "" : "  (not used)");
     std::fflush(stdout);
   });
   if (cases == 0) throw ConfigError(fmt::format("there is no op '{}'; --explain lists them", options.op));
   if (options.json)
-    fmt::print("{}\n", nlohmann::json{{"device", device->info().selector}, {"preset", preset->name}, {"matmul_gflops", best_flops / 1e9},
-                                      {"copy_gb_per_second", best_copy / 1e9}, {"ops", list}}.dump());
+    fmt::print("{}\n", nlohmann::json{{"device", device->info().selector},
+                                      {"preset", preset->name},
+                                      {"matmul_gflops", best_flops / 1e9},
+                                      {"copy_gb_per_second", best_copy / 1e9},
+                                      {"ops", list}}
+                           .dump());
   else
     fmt::print("\nshare: of the large matmul's rate for linear; for the others of a plain copy that moves as many bytes.\n");
 }

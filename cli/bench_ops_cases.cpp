@@ -93,7 +93,8 @@ struct Cases {
     const LinearSpec spec{.rows = shape.rows, .in = in, .out = out, .layout = preferred_layout(stream.device(), in, out)};
     bench.by(first(Linear::consider(stream.device(), spec)), true);
     const auto op = Linear::make(stream.device(), spec);
-    float *src = bench.floats(shape.rows * in), *weight = bench.floats(in * out), *dst = bench.floats(shape.rows * out), *diff = bench.floats(in * out);
+    float *src = bench.floats(shape.rows * in), *weight = bench.floats(in * out), *dst = bench.floats(shape.rows * out),
+          *diff = bench.floats(in * out);
     const double flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(in) * static_cast<double>(out);
     bench.product("forward", flops, [&] { op->forward(stream, src, weight, nullptr, nullptr, dst); });
     bench.product("input", flops, [&] { op->backward_input(stream, dst, weight, nullptr, src); });
@@ -102,8 +103,14 @@ struct Cases {
 
   static AttentionSpec attention_spec(const BenchShape& shape) {
     const int64_t packed = 3 * shape.width;
-    return {.batch = shape.rows / shape.length, .length = shape.length, .heads = shape.heads, .kv_heads = shape.heads,
-            .head_dim = shape.width / shape.heads, .q_stride = packed, .k_stride = packed, .v_stride = packed};
+    return {.batch = shape.rows / shape.length,
+            .length = shape.length,
+            .heads = shape.heads,
+            .kv_heads = shape.heads,
+            .head_dim = shape.width / shape.heads,
+            .q_stride = packed,
+            .k_stride = packed,
+            .v_stride = packed};
   }
 
   void attention() const {
@@ -114,7 +121,8 @@ struct Cases {
     const auto op = Attention::make(stream.device(), spec);
     const int64_t n = shape.rows * shape.width;
     float *x = bench.floats(3 * n), *y = bench.floats(n), *d = bench.floats(3 * n);
-    float *saved = bench.floats(static_cast<int64_t>(op->saved_bytes() / 4) + 1), *work = bench.floats(static_cast<int64_t>(op->workspace_bytes() / 4) + 1);
+    float *saved = bench.floats(static_cast<int64_t>(op->saved_bytes() / 4) + 1),
+          *work = bench.floats(static_cast<int64_t>(op->workspace_bytes() / 4) + 1);
     const int64_t w = shape.width;
     // Two products forward, five backward, of which a causal mask needs half.
     const double product = static_cast<double>(shape.rows) * static_cast<double>(shape.length * shape.width);
@@ -126,8 +134,9 @@ struct Cases {
     if (!wanted(name)) return;
     Bench bench(stream, visit, name, text(shape.rows, shape.width));
     const int64_t n = shape.rows * shape.width;
-    float *x = bench.floats(n), *y = bench.floats(n), *d = bench.floats(n), *gamma = bench.floats(shape.width), *beta = bench.floats(shape.width),
-          *mean = bench.floats(shape.rows), *rstd = bench.floats(shape.rows), *to_gamma = bench.floats(shape.width), *to_beta = bench.floats(shape.width);
+    float *x = bench.floats(n), *y = bench.floats(n), *d = bench.floats(n), *gamma = bench.floats(shape.width),
+          *beta = bench.floats(shape.width), *mean = bench.floats(shape.rows), *rstd = bench.floats(shape.rows),
+          *to_gamma = bench.floats(shape.width), *to_beta = bench.floats(shape.width);
     const NormSpec spec{.kind = kind, .rows = shape.rows, .width = shape.width, .bias = kind == NormKind::layer, .add_diff_src = true};
     each_implementation<Norm>(stream, bench, spec, [&](Norm& op) {
       bench.pass("forward", 2 * n, [&] { op.forward(stream, x, gamma, beta, y, mean, rstd); });
@@ -186,8 +195,11 @@ struct Cases {
     Bench bench(stream, visit, "embedding", fmt::format("{} of [{},{}]", shape.rows, shape.vocabulary, shape.width));
     float *tokens = bench.floats(shape.vocabulary * shape.width), *places = bench.floats(shape.length * shape.width), *y = bench.floats(n);
     const int32_t* ids = bench.ids(shape.rows, shape.vocabulary);
-    const auto op = Embedding::make(stream.device(), {.batch = shape.rows / shape.length, .length = shape.length, .width = shape.width,
-                                                      .vocabulary = shape.vocabulary, .positions = shape.length});
+    const auto op = Embedding::make(stream.device(), {.batch = shape.rows / shape.length,
+                                                      .length = shape.length,
+                                                      .width = shape.width,
+                                                      .vocabulary = shape.vocabulary,
+                                                      .positions = shape.length});
     bench.pass("forward", 2 * n, [&] { op->forward(stream, ids, tokens, nullptr, nullptr, y); });
     bench.pass("weight", 6 * n, [&] { op->backward_weight(stream, ids, y, tokens, places, true); });
   }
@@ -202,7 +214,8 @@ struct Cases {
     };
     one("add", n, 3, [&](float* a, float* b, float* c, float*) { add(stream, Type::f32, a, b, c, n); });
     one("dropout", n, 2, [&](float* a, float* b, float*, float*) { dropout(stream, Type::f32, a, nullptr, b, n, 0.1f, 1, 0); });
-    one("sum_rows", 4 * n, 1, [&](float* a, float* b, float*, float*) { sum_rows(stream, Type::f32, a, b, shape.rows, 4 * shape.width, true); });
+    one("sum_rows", 4 * n, 1,
+        [&](float* a, float* b, float*, float*) { sum_rows(stream, Type::f32, a, b, shape.rows, 4 * shape.width, true); });
     const int64_t parameters = std::min<int64_t>(12 * shape.width * shape.width * 12, 16 << 20);
     one("sum_squares", parameters, 1, [&](float* a, float* b, float* c, float*) { sum_squares(stream, a, b, parameters, c); });
     one("scale", parameters, 2, [&](float* a, float*, float*, float*) { scale(stream, Type::f32, a, 1.0f, parameters); });
@@ -248,7 +261,8 @@ std::vector<BenchExplained> explain_ops(const Device& device, const BenchShape& 
   add("gelu_erf", Activation::consider(device, {ActivationKind::gelu_erf, rows * wide}));
   add("silu", Activation::consider(device, {ActivationKind::silu, rows * wide}));
   add("softmax", Softmax::consider(device, {rows * shape.heads, shape.length}));
-  for (const char* ours : {"gated_silu", "cross_entropy", "embedding", "add", "dropout", "sum_rows", "sum_squares", "scale", "adamw", "sgd", "transpose"})
+  for (const char* ours :
+       {"gated_silu", "cross_entropy", "embedding", "add", "dropout", "sum_rows", "sum_squares", "scale", "adamw", "sgd", "transpose"})
     add(ours, {{"sycl", {}}});
   return all;
 }

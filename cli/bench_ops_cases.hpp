@@ -2,10 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <ppengine/ops/implementation.hpp>
-#include <ppengine/ops/stream.hpp>
 #include <string>
 #include <vector>
+
+#include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/stream.hpp>
 
 namespace ppengine::cli {
 
@@ -17,9 +18,9 @@ struct BenchShape {
 
 struct BenchCase {
   std::string op, pass, shape, implementation;
-  bool used;      // by the engine; others are measured to compare
-  double bytes;   // that must be moved at least; 0: bound by arithmetic
-  double flops;   // of a matmul-shaped op
+  bool used;     // by the engine; others are measured to compare
+  double bytes;  // that must be moved at least; 0: bound by arithmetic
+  double flops;  // of a matmul-shaped op
   std::function<void()> run;
 };
 
@@ -29,7 +30,8 @@ struct BenchExplained {
 };
 
 // Every case whose op is `only` (empty: all). Memory is allocated when a case is first asked for its run().
-void for_each_case(ops::Stream& stream, const BenchShape& shape, const std::string& only, const std::function<void(const BenchCase&)>& visit);
+void for_each_case(ops::Stream& stream, const BenchShape& shape, const std::string& only,
+                   const std::function<void(const BenchCase&)>& visit);
 std::vector<BenchExplained> explain_ops(const ops::Device& device, const BenchShape& shape, const std::string& only);
 
 }  // namespace ppengine::cli

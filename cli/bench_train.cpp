@@ -1,8 +1,9 @@
 // ppengine bench train: tokens per second, idle share, memory, and the share of what a large matrix product reaches on the same ranks.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure.hpp>
 #include <ppengine/models/build.hpp>
@@ -73,7 +74,8 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
 
 nlohmann::json buckets_json(const std::vector<engine::TimedReduction>& buckets) {
   nlohmann::json list = nlohmann::json::array();
-  for (const auto& one : buckets) list.push_back({{"stage", one.stage}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"milliseconds", 1e3 * (one.end - one.start)}});
+  for (const auto& one : buckets)
+    list.push_back({{"stage", one.stage}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"milliseconds", 1e3 * (one.end - one.start)}});
   return list;
 }
 
@@ -86,7 +88,8 @@ void BenchTrainFlags::run() {
   gradients.apply(options);
   parallel.link.bytes_per_second = 1e6 * link;
   const std::int64_t per_microbatch = model == "tiny" ? 2 : 1;
-  const std::int64_t batch_size = data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
+  const std::int64_t batch_size =
+      data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
   const std::int64_t length = data.choice.sequence_length > 0 ? data.choice.sequence_length : source.sequence_length;
   Measured result;
   const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
@@ -114,18 +117,23 @@ void BenchTrainFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {} ranks, {} microbatches, {} sequences of {} tokens a step\n", model, parallel.ranks(), options.parallel.microbatches, batch_size, length);
-  fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high, tokens / result.seconds.low,
-             1e3 * result.seconds.median);
-  fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9, 100 * result.idle_share);
+  fmt::print("{} on {} ranks, {} microbatches, {} sequences of {} tokens a step\n", model, parallel.ranks(), options.parallel.microbatches,
+             batch_size, length);
+  fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
+             tokens / result.seconds.low, 1e3 * result.seconds.median);
+  fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,
+             100 * result.idle_share);
   if (!result.buckets.empty())
-    fmt::print("  {} buckets of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n", result.buckets.size(), 1e3 * result.communication,
-               1e3 * result.overlap, 100 * result.overlap / result.communication, 1e3 * result.backward);
+    fmt::print("  {} buckets of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
+               result.buckets.size(), 1e3 * result.communication, 1e3 * result.overlap, 100 * result.overlap / result.communication,
+               1e3 * result.backward);
   std::vector<std::pair<double, std::string>> slowest;
-  for (const auto& [what, entry] : result.profile.entries()) slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
+  for (const auto& [what, entry] : result.profile.entries())
+    slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
   std::ranges::sort(slowest, std::greater());
   for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
-  for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank) fmt::print("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
+  for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
+    fmt::print("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
 }
 
 }  // namespace
@@ -143,7 +151,9 @@ void add_bench_train(CLI::App& bench) {
   command->add_flag("--recompute", flags->recompute, "Compute activations again in the backward");
   command->add_flag("--profile", flags->profile, "Where the time of rank 0's plan goes, op by op (measured in one more step)");
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->footer("Examples:\n  ppengine bench train --model gpt2 --microbatches 4\n  ppengine bench train --model tiny --pp 2 --microbatches 8 --json");
+  command->footer(
+      "Examples:\n  ppengine bench train --model gpt2 --microbatches 4\n  ppengine bench train --model tiny --pp 2 --microbatches 8 "
+      "--json");
   command->callback([flags] { flags->run(); });
 }
 

@@ -1,7 +1,7 @@
 // ppengine eval: the loss of a model over a data set, and its logits.
 #include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
+
 #include <ppengine/models/evaluation.hpp>
 
 #include "commands.hpp"
@@ -54,7 +54,8 @@ struct EvalFlags {
     if (compares)
       fmt::print("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
                  result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
-    if (result.sums > 0) fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
+    if (result.sums > 0)
+      fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
     if (!result.answer.empty()) fmt::print("{}\n", result.answer);
   }
 };
@@ -64,12 +65,16 @@ struct EvalFlags {
 void add_eval(CLI::App& app) {
   auto* command = app.add_subcommand("eval", "Loss and perplexity of a model over a data set");
   auto flags = std::make_shared<EvalFlags>();
-  command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
+  command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")
+      ->type_name("DIR|PRESET")
+      ->required();
   flags->data.add(*command, true);
   flags->weights.add(*command);
   flags->parallel.add(*command);
-  command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")->check(CLI::Range(1L, 1L << 40));
-  command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")->type_name("FILE.safetensors");
+  command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")
+      ->check(CLI::Range(1L, 1L << 40));
+  command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")
+      ->type_name("FILE.safetensors");
   command->add_option("--ask", flags->options.ask, "With task:addition: a sum for the model to answer, as 23+58")->type_name("SUM");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

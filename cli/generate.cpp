@@ -127,7 +127,9 @@ void add_generate(CLI::App& app) {
       ->excludes(ids);
   command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")
       ->check(CLI::Range(1, 4096));
-  command->add_option("--cache-memory", flags->cache_mebibytes, "MiB that keys and values may take on a rank: fewer prompts run at once (default: no limit)")
+  command
+      ->add_option("--cache-memory", flags->cache_mebibytes,
+                   "MiB that keys and values may take on a rank: fewer prompts run at once (default: no limit)")
       ->type_name("MIB")
       ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));

@@ -1,8 +1,8 @@
 // ppengine inspect: a model's parameters, where stages begin, and the memory that each rank needs, before anything is loaded.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-
 #include <nlohmann/json.hpp>
+
 #include <ppengine/models/inspection.hpp>
 
 #include "commands.hpp"
@@ -23,21 +23,28 @@ struct InspectFlags {
 std::string mebibytes(std::int64_t bytes) { return fmt::format("{:.1f}", double(bytes) / (1 << 20)); }
 
 void print_json(const models::Inspection& model) {
-  nlohmann::json out{{"family", model.family}, {"parameter_count", model.parameters}, {"stored_bytes", model.stored_bytes}, {"sequence_length", model.sequence_length}};
+  nlohmann::json out{{"family", model.family},
+                     {"parameter_count", model.parameters},
+                     {"stored_bytes", model.stored_bytes},
+                     {"sequence_length", model.sequence_length}};
   for (const auto& one : model.list) {
-    nlohmann::json entry{{"name", one.name}, {"shape", one.shape}, {"elements", one.elements}, {"stage", one.stages.front()}, {"stages", one.stages}};
+    nlohmann::json entry{
+        {"name", one.name}, {"shape", one.shape}, {"elements", one.elements}, {"stage", one.stages.front()}, {"stages", one.stages}};
     entry["type"] = one.type.empty() ? nlohmann::json() : nlohmann::json(one.type);
     out["parameters"].push_back(std::move(entry));
   }
   for (const auto& stage : model.stages)
-    out["stages"].push_back({{"rank", stage.rank}, {"first_module", stage.first_module}, {"last_module", stage.last_module}, {"parameters", stage.parameters}});
+    out["stages"].push_back(
+        {{"rank", stage.rank}, {"first_module", stage.first_module}, {"last_module", stage.last_module}, {"parameters", stage.parameters}});
   for (const auto& rank : model.ranks)
-    out["ranks"].push_back({{"stages", rank.stages},
-                            {"parameters", rank.parameters},
-                            {"training_bytes", rank.training()},
-                            {"training", {{"weights", rank.weights}, {"gradients", rank.gradients}, {"optimizer", rank.optimizer}, {"activations", rank.activations}}},
-                            {"inference_bytes", rank.inference()},
-                            {"inference", {{"weights", rank.inference_weights}, {"cache", rank.cache}}}});
+    out["ranks"].push_back(
+        {{"stages", rank.stages},
+         {"parameters", rank.parameters},
+         {"training_bytes", rank.training()},
+         {"training",
+          {{"weights", rank.weights}, {"gradients", rank.gradients}, {"optimizer", rank.optimizer}, {"activations", rank.activations}}},
+         {"inference_bytes", rank.inference()},
+         {"inference", {{"weights", rank.inference_weights}, {"cache", rank.cache}}}});
   fmt::print("{}\n", out.dump());
 }
 
@@ -46,19 +53,23 @@ void print_text(const models::Inspection& model) {
   for (const auto& one : model.list) width = std::max(width, one.name.size());
   fmt::print("{:<{}}  {:<16}{:<6}{:>14}  stage\n", "parameter", width, "shape", "type", "elements");
   for (const auto& one : model.list)
-    fmt::print("{:<{}}  {:<16}{:<6}{:>14}  {}\n", one.name, width, fmt::format("[{}]", fmt::join(one.shape, ", ")), one.type.empty() ? "-" : one.type,
-               one.elements, fmt::join(one.stages, ", "));
+    fmt::print("{:<{}}  {:<16}{:<6}{:>14}  {}\n", one.name, width, fmt::format("[{}]", fmt::join(one.shape, ", ")),
+               one.type.empty() ? "-" : one.type, one.elements, fmt::join(one.stages, ", "));
   fmt::print("\n{}: {} parameters, {} tensors, {}\n", model.family, model.parameters, model.list.size(),
              model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files");
   fmt::print("\n{:<7}{:<6}{:>14}  modules\n", "stage", "rank", "parameters");
   for (std::size_t s = 0; s < model.stages.size(); ++s)
-    fmt::print("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module, model.stages[s].last_module);
-  fmt::print("\nMiB with sequences of {} tokens; activations and cache are estimates without the kernels' own memory\n", model.sequence_length);
-  fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations", "= for training", "for inference", "cache");
+    fmt::print("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module,
+               model.stages[s].last_module);
+  fmt::print("\nMiB with sequences of {} tokens; activations and cache are estimates without the kernels' own memory\n",
+             model.sequence_length);
+  fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations",
+             "= for training", "for inference", "cache");
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const auto& rank = model.ranks[r];
-    fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", r, mebibytes(rank.weights), mebibytes(rank.gradients), mebibytes(rank.optimizer),
-               mebibytes(rank.activations), mebibytes(rank.training()), mebibytes(rank.inference()), mebibytes(rank.cache));
+    fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", r, mebibytes(rank.weights), mebibytes(rank.gradients),
+               mebibytes(rank.optimizer), mebibytes(rank.activations), mebibytes(rank.training()), mebibytes(rank.inference()),
+               mebibytes(rank.cache));
   }
 }
 
@@ -87,9 +98,12 @@ void add_inspect(CLI::App& app) {
   command->add_option("--pp", f.pp, "Ranks of the pipeline (default: one per stage)")->check(CLI::Range(1, 4096));
   command->add_option("--schedule", f.schedule, "Schedule by name: it decides how many microbatches are alive");
   command->add_option("--microbatches", f.microbatches, "Microbatches of a step (default: two per rank)")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--microbatch-size", f.options.microbatch_size, "Sequences of a microbatch (default 1)")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--microbatch-size", f.options.microbatch_size, "Sequences of a microbatch (default 1)")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--seq-len", f.options.sequence_length, "Tokens of a sequence (default: the model's)")->check(CLI::Range(1, 1 << 24));
-  command->add_option("--split", f.split, "Modules at which a stage begins, in order (default: balanced by cost)")->delimiter(',')->type_name("FQN,...");
+  command->add_option("--split", f.split, "Modules at which a stage begins, in order (default: balanced by cost)")
+      ->delimiter(',')
+      ->type_name("FQN,...");
   command->add_option("--dtype", f.dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}));
   command->add_flag("--json", f.json, "Print one JSON object");
   command->footer(

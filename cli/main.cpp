@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <new>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/base/version.hpp>
@@ -21,8 +22,8 @@ namespace ppengine::cli {
 namespace {
 
 std::string version_text() {
-  return fmt::format("ppengine {}\ncommit   {}\ncompiler {}\nSYCL     {}\noneDNN   {}\noneCCL   {}", version(),
-                     commit(), compiler(), ops::sycl_version(), ops::onednn_version(), comm::oneccl_version());
+  return fmt::format("ppengine {}\ncommit   {}\ncompiler {}\nSYCL     {}\noneDNN   {}\noneCCL   {}", version(), commit(), compiler(),
+                     ops::sycl_version(), ops::onednn_version(), comm::oneccl_version());
 }
 
 struct Verbosity {
@@ -41,8 +42,7 @@ struct Verbosity {
 
 void add_flags(CLI::App& app, Verbosity& verbosity) {
   app.set_version_flag("--version", version_text, "Version, commit, compiler, and the libraries in use");
-  app.add_option("--config",
-                 "TOML file with flags: at its top those of the command, under [command] those of that command")
+  app.add_option("--config", "TOML file with flags: at its top those of the command, under [command] those of that command")
       ->type_name("FILE");
   auto* level = app.add_option("--log-level", verbosity.level, "How much to say (default: warning)")
                     ->check(CLI::IsMember({"error", "warning", "info", "debug", "off"}));
@@ -74,8 +74,7 @@ std::string explain_leftover(const CLI::App& app, const CommandLine& line, const
       for (const CLI::Option* option : each->get_options())
         for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   } else {
-    for (const CLI::App* each : command->get_subcommands([](CLI::App*) { return true; }))
-      known.push_back(each->get_name());
+    for (const CLI::App* each : command->get_subcommands([](CLI::App*) { return true; })) known.push_back(each->get_name());
     if (known.empty()) return fmt::format("unexpected argument '{}'", word);
   }
   const std::string meant = nearest(word, known);
@@ -143,7 +142,8 @@ void keep_stdout_clean() {
     const char* value = std::getenv(variable);
     if (!value) continue;
     if (std::string_view(value) != "0")
-      log::warning(fmt::format("{} is left out: it would write into the results; 'ppengine bench train' and 'bench ops' tell where the time goes", variable));
+      log::warning(fmt::format(
+          "{} is left out: it would write into the results; 'ppengine bench train' and 'bench ops' tell where the time goes", variable));
     unsetenv(variable);
   }
 }

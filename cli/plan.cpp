@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/schedules/auto.hpp>
 #include <ppengine/schedules/chart.hpp>
@@ -39,8 +40,7 @@ struct Result {
 
 std::vector<int> read_placement(const std::string& path) {
   std::ifstream file(path);
-  if (!file)
-    throw FileError(fmt::format("{}: cannot be opened; give a file with the rank of every stage: 0,1,1,0", path));
+  if (!file) throw FileError(fmt::format("{}: cannot be opened; give a file with the rank of every stage: 0,1,1,0", path));
   std::vector<int> ranks;
   std::string word;
   for (char c = 0; file.get(c) || !word.empty(); c = ',') {
@@ -73,21 +73,18 @@ SendMode send_mode(const PlanFlags& flags) {
 }
 
 void load(const PlanFlags& flags, Result& result) {
-  if (flags.microbatches < 0)
-    throw ConfigError(fmt::format("microbatches must be 1 or more, not {}", flags.microbatches));
+  if (flags.microbatches < 0) throw ConfigError(fmt::format("microbatches must be 1 or more, not {}", flags.microbatches));
   result.plan = load_plan(flags.check, flags.microbatches);
   if (flags.ranks != 0 && flags.ranks != result.plan.ranks)
-    throw FileError(fmt::format("{}: has {} rows, but --ranks says {}; give a row for every rank", flags.check,
-                                result.plan.ranks, flags.ranks));
-  if (flags.stages != 0 && flags.stages != result.plan.stages)
     throw FileError(
-        fmt::format("{}: has {} stages, but --stages says {}", flags.check, result.plan.stages, flags.stages));
+        fmt::format("{}: has {} rows, but --ranks says {}; give a row for every rank", flags.check, result.plan.ranks, flags.ranks));
+  if (flags.stages != 0 && flags.stages != result.plan.stages)
+    throw FileError(fmt::format("{}: has {} stages, but --stages says {}", flags.check, result.plan.stages, flags.stages));
   result.title = flags.check;
 }
 
 void make(const PlanFlags& flags, Result& result) {
-  if (flags.schedule.empty())
-    throw ConfigError("plan needs --schedule NAME to make a plan, or --check FILE to check one");
+  if (flags.schedule.empty()) throw ConfigError("plan needs --schedule NAME to make a plan, or --check FILE to check one");
   PlanRequest request{.ranks = flags.ranks,
                       .stages = flags.stages,
                       .microbatches = flags.microbatches,
@@ -115,8 +112,8 @@ Result compute(const PlanFlags& flags) {
   else
     make(flags, result);
   check_costs(result.costs, result.plan.stages);
-  result.title = fmt::format("{}: {} ranks, {} stages, {} microbatches", result.title, result.plan.ranks,
-                             result.plan.stages, result.plan.microbatches);
+  result.title = fmt::format("{}: {} ranks, {} stages, {} microbatches", result.title, result.plan.ranks, result.plan.stages,
+                             result.plan.microbatches);
   // 2. With communication where asked for. The passes change a valid plan into a valid one; checked all the same.
   LowerOptions lowering = flags.lowering;
   lowering.unshard = !flags.no_unshard;
@@ -171,8 +168,7 @@ std::string render(const PlanFlags& flags, const Result& r) {
   if (format == "json") return to_json(r.plan, r.simulation, r.costs, {.actions = !flags.summary, .limit = r.limit});
   const bool checked_only = !flags.check.empty() && flags.format.empty();
   if (format == "text" && (flags.summary || checked_only))
-    return (checked_only ? fmt::format("valid ({})\n", r.plan.lowered() ? "compute_comms" : "compute_only") : "") +
-           summary_text(r);
+    return (checked_only ? fmt::format("valid ({})\n", r.plan.lowered() ? "compute_comms" : "compute_only") : "") + summary_text(r);
   Timeline timeline = make_timeline(r.plan, r.simulation, r.costs, r.title);
   if (!r.limit.empty()) timeline.subtitle += "; limited by " + r.limit;
   if (format == "svg") return chart_svg(timeline);
@@ -195,38 +191,30 @@ void add_plan(CLI::App& app) {
   auto* command = app.add_subcommand("plan", "Make, check, lower, simulate and draw a pipeline plan");
   auto flags = std::make_shared<PlanFlags>();
   PlanFlags& f = *flags;
-  auto* schedule = command
-                       ->add_option("--schedule", f.schedule,
-                                    "Schedule by name: " + CLI::detail::join(builtin_schedules().names(), ", "))
-                       ->group("Plan");
+  auto* schedule =
+      command->add_option("--schedule", f.schedule, "Schedule by name: " + CLI::detail::join(builtin_schedules().names(), ", "))
+          ->group("Plan");
   command->add_option("--check", f.check, "Validate and simulate this CSV plan, of either format")
       ->type_name("FILE")
       ->excludes(schedule)
       ->group("Plan");
   command->add_option("--ranks", f.ranks, "Ranks of the pipeline")->group("Plan");
-  command->add_option("--stages", f.stages, "Stages (default: one per rank, two for V-shaped schedules)")
-      ->group("Plan");
+  command->add_option("--stages", f.stages, "Stages (default: one per rank, two for V-shaped schedules)")->group("Plan");
   command->add_option("--microbatches", f.microbatches, "Microbatches")->group("Plan");
-  command->add_option("--placement", f.placement, "File with the rank of every stage: 0,1,1,0")
-      ->type_name("FILE")
-      ->group("Plan");
+  command->add_option("--placement", f.placement, "File with the rank of every stage: 0,1,1,0")->type_name("FILE")->group("Plan");
   command->add_option("--memory-limit", f.memory_limit, "For auto: live microbatches a rank may hold")->group("Plan");
 
-  command->add_flag("--lower", f.lower, "Add communication: unshard, reshard, reduce_grad, send and receive")
-      ->group("Lowering");
-  command->add_flag("--defer-recv", f.lowering.defer_recv, "Receive as late as is safe where a send waits for its receive (implies --lower)")
+  command->add_flag("--lower", f.lower, "Add communication: unshard, reshard, reduce_grad, send and receive")->group("Lowering");
+  command
+      ->add_flag("--defer-recv", f.lowering.defer_recv, "Receive as late as is safe where a send waits for its receive (implies --lower)")
       ->group("Lowering");
   command->add_flag("--merge", f.lowering.merge, "Merge I and W that stand together into B")->group("Lowering");
   command->add_flag("--no-unshard", f.no_unshard, "Leave out unshard and reshard")->group("Lowering");
   command->add_flag("--no-reduce-grad", f.no_reduce_grad, "Leave out reduce_grad")->group("Lowering");
-  command
-      ->add_option("--max-active-stages", f.lowering.max_active_stages,
-                   "Stages of a rank that may be unsharded at once (3)")
+  command->add_option("--max-active-stages", f.lowering.max_active_stages, "Stages of a rank that may be unsharded at once (3)")
       ->group("Lowering");
 
-  command
-      ->add_option("--costs", f.costs,
-                   "F=1,I=1,W=1,comm=0; also latency, bandwidth, bytes, activation, unshard, reduce")
+  command->add_option("--costs", f.costs, "F=1,I=1,W=1,comm=0; also latency, bandwidth, bytes, activation, unshard, reduce")
       ->group("Simulation");
   command->add_option("--stage-costs", f.stage_costs, "File with a line F,I,W[,activation_bytes] per stage")
       ->type_name("FILE")
@@ -234,12 +222,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--send", f.send, "How sends behave: overlapped, blocking, rendezvous, rendezvous-unbatched")
       ->check(CLI::IsMember({"overlapped", "blocking", "rendezvous", "rendezvous-unbatched"}))
       ->group("Simulation");
-  command
-      ->add_flag("--rendezvous", f.rendezvous,
-                 "The same as --send rendezvous: a send waits for its receive")
-      ->group("Simulation");
-  command->add_option("--overlap-factor", f.overlap_factor, "Share of F + B that an OVERLAP_F_B takes (1)")
-      ->group("Simulation");
+  command->add_flag("--rendezvous", f.rendezvous, "The same as --send rendezvous: a send waits for its receive")->group("Simulation");
+  command->add_option("--overlap-factor", f.overlap_factor, "Share of F + B that an OVERLAP_F_B takes (1)")->group("Simulation");
 
   command->add_option("--format", f.format, "csv, text, json, svg or html (default: what the name in --out ends with, or text)")
       ->check(CLI::IsMember({"csv", "text", "json", "svg", "html"}))

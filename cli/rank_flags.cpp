@@ -1,8 +1,6 @@
 // Where a command's ranks run.
 #include "rank_flags.hpp"
 
-#include "within.hpp"
-
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include <ppengine/comm/threads.hpp>
 
 #include "agreement.hpp"
+#include "within.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -34,9 +33,10 @@ std::vector<std::string> own_command() {
 void check_fits_here(int ranks) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())), most = std::max(64, 4 * cores);
   if (ranks > most)
-    throw ConfigError(fmt::format("{} ranks are too many for this machine of {} cores (at most {}): use a smaller --pp, --dp or --tp, or several "
-                                  "machines under mpiexec, torchrun or srun",
-                                  ranks, cores, most));
+    throw ConfigError(
+        fmt::format("{} ranks are too many for this machine of {} cores (at most {}): use a smaller --pp, --dp or --tp, or several "
+                    "machines under mpiexec, torchrun or srun",
+                    ranks, cores, most));
 }
 
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0
@@ -68,11 +68,14 @@ void RankFlags::add(CLI::App& command, const char* group) {
       ->check(CLI::IsMember({"threads", "processes"}))
       ->group(group);
   command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
-  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default: 30; 600 for threads)")->check(within(0.1, 1e6))->group(group);
+  command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default: 30; 600 for threads)")
+      ->check(within(0.1, 1e6))
+      ->group(group);
   command.add_option("--hosts", hosts, "Start ranks on these machines, the first being this one: 'a:4,b:4', or 'a,b' for even shares")
       ->type_name("HOST[:RANKS],...")
       ->group(group);
-  command.add_option("--remote-shell", remote_shell, "How other hosts are reached: a program that takes a host and a command (default ssh)")
+  command
+      .add_option("--remote-shell", remote_shell, "How other hosts are reached: a program that takes a host and a command (default ssh)")
       ->type_name("COMMAND")
       ->group(group);
   command.add_option("--restarts", restarts, "With --launch processes: how often to start again after a rank was lost (default 0)")
@@ -148,7 +151,8 @@ void RankFlags::run_as_rank(const comm::RankEnvironment& me, int ranks, const st
   try {
     // Rank 0 need not wait for the others to say so; another one tells it to rank 0, which speaks.
     const bool as_many = me.size == ranks;
-    const ConfigError other_number(fmt::format("{} has started {} ranks, and {} are asked for (--pp x --dp x --tp)", me.source, me.size, ranks));
+    const ConfigError other_number(
+        fmt::format("{} has started {} ranks, and {} are asked for (--pp x --dp x --tp)", me.source, me.size, ranks));
     if (!as_many && me.rank == 0) throw other_number;
     comm::ProcessOptions options;
     options.device = on;

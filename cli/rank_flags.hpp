@@ -18,7 +18,8 @@ namespace ppengine::cli {
 struct RankFlags {
   std::string launch;  // threads or processes; empty: processes under mpiexec, torchrun or srun, otherwise threads
   std::string device;
-  double timeout = 0;  // 0: 30 s for processes; 10 minutes for threads, which cannot be lost, but may wait long for a kernel that another compiles
+  double timeout =
+      0;  // 0: 30 s for processes; 10 minutes for threads, which cannot be lost, but may wait long for a kernel that another compiles
   std::string hosts, remote_shell = "ssh";
   int restarts = 0;
   std::string progress = "thread";

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/schedules/csv.hpp>
 
@@ -14,17 +15,32 @@ void ParallelFlags::add(CLI::App& command) {
   command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
-  command.add_flag("--sequence-parallel", sequence_parallel, "Tensor-parallel ranks divide the tokens too, for norms and residuals: less memory")->group(group);
-  command.add_option("--stages", stages, "Stages of the pipeline (default: --pp, or twice that for V schedules)")->check(CLI::Range(1, 65535))->group(group);
-  auto* named = command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
+  command
+      .add_flag("--sequence-parallel", sequence_parallel,
+                "Tensor-parallel ranks divide the tokens too, for norms and residuals: less memory")
+      ->group(group);
+  command.add_option("--stages", stages, "Stages of the pipeline (default: --pp, or twice that for V schedules)")
+      ->check(CLI::Range(1, 65535))
+      ->group(group);
+  auto* named =
+      command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
   command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule")->type_name("FILE")->excludes(named)->group(group);
-  command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank")->check(CLI::Range(1, 1 << 20))->group(group);
-  command.add_option("--split", split, "Modules at which a stage begins, in order (default: balanced by cost)")->delimiter(',')->type_name("FQN,...")->group(group);
-  command.add_option("--balance", balance, "Costs that balance the stages: estimated from arithmetic, or measured in a short warm-up of training")
+  command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  command.add_option("--split", split, "Modules at which a stage begins, in order (default: balanced by cost)")
+      ->delimiter(',')
+      ->type_name("FQN,...")
+      ->group(group);
+  command
+      .add_option("--balance", balance,
+                  "Costs that balance the stages: estimated from arithmetic, or measured in a short warm-up of training")
       ->check(CLI::IsMember({"estimated", "measured"}))
       ->group(group);
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
-  command.add_option("--active-stages", active_stages, "With --shard: stages of a rank that are gathered at the same time, at most (default 3)")
+  command
+      .add_option("--active-stages", active_stages,
+                  "With --shard: stages of a rank that are gathered at the same time, at most (default 3)")
       ->check(CLI::Range(1, 65535))
       ->group(group);
   command.add_option("--dtype", dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}))->group(group);
@@ -43,7 +59,8 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   result.data = dp;
   result.tensor = tp;
   result.sequence_parallel = sequence_parallel;
-  if (sequence_parallel && tp == 1) throw ConfigError("--sequence-parallel goes with --tp: tensor-parallel ranks divide the tokens; give --tp 2 or more");
+  if (sequence_parallel && tp == 1)
+    throw ConfigError("--sequence-parallel goes with --tp: tensor-parallel ranks divide the tokens; give --tp 2 or more");
   result.stages = stages;
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;
@@ -58,7 +75,8 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   } else {
     // Twice as many as ranks keep every schedule's rules; fewer where the batch has fewer sequences.
     result.microbatches = microbatches > 0 ? microbatches : pp == 1 ? 1 : 2 * pp;
-    if (microbatches == 0 && batch_size > 0) result.microbatches = static_cast<int>(std::clamp<std::int64_t>(batch_size / dp, 1, result.microbatches));
+    if (microbatches == 0 && batch_size > 0)
+      result.microbatches = static_cast<int>(std::clamp<std::int64_t>(batch_size / dp, 1, result.microbatches));
     if (!split.empty() && result.stages == 0) result.stages = static_cast<int>(split.size()) + 1;
   }
   result.device = open_device();
@@ -77,16 +95,25 @@ void WeightFlags::add(CLI::App& command) {
 
 void GradientFlags::add(CLI::App& command) {
   const char* group = "Data parallel";
-  command.add_option("--grad-hook", hook, "How gradients are summed: allreduce (default), in bf16 or fp16, as factors (powersgd), or not at all (none)")
+  command
+      .add_option("--grad-hook", hook,
+                  "How gradients are summed: allreduce (default), in bf16 or fp16, as factors (powersgd), or not at all (none)")
       ->check(CLI::IsMember(engine::hook_names()))
       ->group(group);
-  command.add_option("--powersgd-rank", powersgd_rank, "Columns of PowerSGD's factors (default 4)")->check(CLI::Range(1, 4096))->group(group);
-  command.add_option("--powersgd-warmup", powersgd_warmup, "Steps before PowerSGD begins (default 10)")->check(CLI::Range(0, 1 << 30))->group(group);
-  command.add_option("--bucket-mb", buckets, "MiB of gradients that are reduced together; several: for the first buckets, the last one for the rest (default 1,25)")
+  command.add_option("--powersgd-rank", powersgd_rank, "Columns of PowerSGD's factors (default 4)")
+      ->check(CLI::Range(1, 4096))
+      ->group(group);
+  command.add_option("--powersgd-warmup", powersgd_warmup, "Steps before PowerSGD begins (default 10)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->group(group);
+  command
+      .add_option("--bucket-mb", buckets,
+                  "MiB of gradients that are reduced together; several: for the first buckets, the last one for the rest (default 1,25)")
       ->delimiter(',')
       ->check(CLI::Range(1e-6, 1e6))
       ->group(group);
-  command.add_flag("--optimizer-in-backward", in_backward, "Update each bucket as soon as it is reduced; not with --grad-clip")->group(group);
+  command.add_flag("--optimizer-in-backward", in_backward, "Update each bucket as soon as it is reduced; not with --grad-clip")
+      ->group(group);
 }
 
 void GradientFlags::apply(engine::TrainerOptions& options) const {
@@ -97,10 +124,16 @@ void GradientFlags::apply(engine::TrainerOptions& options) const {
 
 void DataFlags::add(CLI::App& command, bool required) {
   const char* group = "Data";
-  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic")->type_name("DATA")->group(group);
+  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic")
+                   ->type_name("DATA")
+                   ->group(group);
   if (required) data->required();
-  command.add_option("--seq-len", choice.sequence_length, "Tokens of a sequence (default: the model's; 2-D files set it)")->check(CLI::Range(1, 1 << 24))->group(group);
-  command.add_option("--batch-size", choice.batch_size, "Sequences per step over all ranks (default: one per microbatch)")->check(CLI::Range(1, 1 << 24))->group(group);
+  command.add_option("--seq-len", choice.sequence_length, "Tokens of a sequence (default: the model's; 2-D files set it)")
+      ->check(CLI::Range(1, 1 << 24))
+      ->group(group);
+  command.add_option("--batch-size", choice.batch_size, "Sequences per step over all ranks (default: one per microbatch)")
+      ->check(CLI::Range(1, 1 << 24))
+      ->group(group);
   command.add_option("--order", order, "sequential or shuffled")->check(CLI::IsMember({"sequential", "shuffled"}))->group(group);
   command.add_option("--seed", choice.seed, "Seed of weights, order, made-up data and dropout (default 0)")->group(group);
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+
 #include <functional>
+
 #include <ppengine/models/training.hpp>
 #include <ppengine/ops/weights.hpp>
 

@@ -8,8 +8,9 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <ppengine/base/error.hpp>
 #include <set>
+
+#include <ppengine/base/error.hpp>
 
 namespace ppengine::cli {
 namespace {
@@ -62,8 +63,7 @@ class Completer {
         const size_t equals = word.find('=');
         const CLI::Option* option = note_typed(word.substr(0, equals));
         if (option && equals == std::string::npos && takes_value(*option) && i + 1 < typed_.size()) ++i;
-        if (option && option->check_name("--config"))
-          config_ = equals == std::string::npos ? typed_[i] : word.substr(equals + 1);
+        if (option && option->check_name("--config")) config_ = equals == std::string::npos ? typed_[i] : word.substr(equals + 1);
       } else if (CLI::App* command = find_command(levels_.back().app, word)) {
         levels_.push_back({command, i + 1, {}});
       }
@@ -92,9 +92,8 @@ class Completer {
 
   // A setting also steps back before a typed flag that excludes it.
   bool is_free(const CLI::Option& option) const {
-    return !given_.contains(&option) && std::ranges::none_of(option.get_excludes(), [&](const CLI::Option* other) {
-      return given_.contains(other);
-    });
+    return !given_.contains(&option) &&
+           std::ranges::none_of(option.get_excludes(), [&](const CLI::Option* other) { return given_.contains(other); });
   }
 
   void add(Level& level, const CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
@@ -170,10 +169,9 @@ class Completer {
     if (!option) option = app->get_option_no_throw("--" + key), level = nullptr;
     const CLI::App* owner = app == levels_[0].app ? levels_.back().app : app;
     if (!option || !settable(*app, *option))
-      reject(node, fmt::format("'{}' is not a flag of '{}'; flags of one command can stand under [command]", key,
-                               owner->get_display_name()));
-    if (level && is_free(*option))
-      add(*level, *option, values_of(*option, node), fmt::format("{}:{}", file_, node.source().begin.line));
+      reject(node,
+             fmt::format("'{}' is not a flag of '{}'; flags of one command can stand under [command]", key, owner->get_display_name()));
+    if (level && is_free(*option)) add(*level, *option, values_of(*option, node), fmt::format("{}:{}", file_, node.source().begin.line));
   }
 
   std::vector<std::string> values_of(const CLI::Option& option, const toml::node& node) const {
@@ -206,9 +204,7 @@ class Completer {
 
 }  // namespace
 
-CommandLine complete_command_line(CLI::App& app, const std::vector<std::string>& typed) {
-  return Completer(app, typed).complete();
-}
+CommandLine complete_command_line(CLI::App& app, const std::vector<std::string>& typed) { return Completer(app, typed).complete(); }
 
 std::string environment_name(const std::string& flag) {
   std::string name = "PPENGINE_";
@@ -222,8 +218,7 @@ std::string origin_in(const std::string& text, const CommandLine& line) {
     const size_t at = text.find(setting.flag);
     if (at == std::string::npos) continue;
     const size_t end = at + setting.flag.size();
-    if (end == text.size() || (!std::isalnum(static_cast<unsigned char>(text[end])) && text[end] != '-'))
-      return setting.origin;
+    if (end == text.size() || (!std::isalnum(static_cast<unsigned char>(text[end])) && text[end] != '-')) return setting.origin;
   }
   return {};
 }

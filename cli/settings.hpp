@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+
 #include <string>
 #include <vector>
 

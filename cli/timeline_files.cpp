@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/engine/measured.hpp>
@@ -15,10 +16,12 @@
 
 namespace ppengine::cli {
 
-TimelineFiles::TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule) : result_(result), copies_(copies) {
+TimelineFiles::TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule)
+    : result_(result), copies_(copies) {
   const schedules::Plan& plan = result.plan;
   std::vector<std::vector<engine::TimedAction>> rows;
-  for (std::size_t rank = 0; rank < result.timelines.size(); rank += static_cast<std::size_t>(copies)) rows.push_back(result.timelines[rank]);
+  for (std::size_t rank = 0; rank < result.timelines.size(); rank += static_cast<std::size_t>(copies))
+    rows.push_back(result.timelines[rank]);
   if (rows.size() < static_cast<std::size_t>(plan.ranks) || rows.front().empty()) return;  // no step was run
   const auto run = engine::last_run(plan, rows);
   const std::string what = fmt::format("{}: {} ranks, {} stages, {} microbatches", schedule, plan.ranks, plan.stages, plan.microbatches);
@@ -48,7 +51,8 @@ void TimelineFiles::print() const {
 
 void check_writable(const std::string& file) {
   const auto folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder)) throw FileError(fmt::format("{}: the folder {} is not there", file, folder.string()));
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw FileError(fmt::format("{}: the folder {} is not there", file, folder.string()));
 }
 
 }  // namespace ppengine::cli

@@ -1,9 +1,10 @@
 // What a training run did, as files and in the terminal: a trace for Perfetto, a page with the measured and the simulated timeline.
 #pragma once
 
+#include <string>
+
 #include <ppengine/models/training.hpp>
 #include <ppengine/schedules/timeline.hpp>
-#include <string>
 
 namespace ppengine::cli {
 

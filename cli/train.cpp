@@ -1,9 +1,10 @@
 // ppengine train: trains a model over a pipeline of ranks.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <csignal>
-#include <nlohmann/json.hpp>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/engine/trainer.hpp>
@@ -49,12 +50,13 @@ class Reporter final : public models::TrainingListener {
     begin_ = std::chrono::steady_clock::now();
     if (json_) return;
     progress_.note(fmt::format("{:.1f} M parameters, {} stages on {} ranks, {} microbatches, {} sequences of {} tokens a step, on {}",
-                               double(info.parameters) / 1e6, info.stages, info.ranks, info.microbatches, info.batch_size, info.sequence_length, info.device));
+                               double(info.parameters) / 1e6, info.stages, info.ranks, info.microbatches, info.batch_size,
+                               info.sequence_length, info.device));
   }
 
   void stepped(const engine::StepResult& result, std::size_t peak_bytes) override {
     if (json_) {
-      const nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", result.lr},
+      const nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
                                 {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
@@ -62,10 +64,11 @@ class Reporter final : public models::TrainingListener {
     }
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     const auto done = result.step - info_.first_step + 1, left = info_.steps - result.step;
-    progress_.show(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left", result.step, info_.steps,
-                               result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds, 100 * result.idle_share,
-                               double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
-                   left == 0);
+    progress_.show(
+        fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left", result.step,
+                    info_.steps, result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds, 100 * result.idle_share,
+                    double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
+        left == 0);
   }
 
   void evaluated(std::int64_t step, double loss) override {
@@ -87,8 +90,8 @@ class Reporter final : public models::TrainingListener {
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     std::string memory;
     for (std::size_t bytes : result.peak_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));
-    progress_.note(fmt::format("{} at step {} after {}: loss {:.4f}, peak memory {} MiB", result.interrupted ? "interrupted" : "done", result.last.step,
-                               duration_text(elapsed), result.last.loss, memory));
+    progress_.note(fmt::format("{} at step {} after {}: loss {:.4f}, peak memory {} MiB", result.interrupted ? "interrupted" : "done",
+                               result.last.step, duration_text(elapsed), result.last.loss, memory));
   }
 
  private:
@@ -100,7 +103,8 @@ class Reporter final : public models::TrainingListener {
 };
 
 void TrainFlags::add(CLI::App& command) {
-  command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or demo, tiny, mid, gpt2 with random weights")->type_name("DIR|PRESET");
+  command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or demo, tiny, mid, gpt2 with random weights")
+      ->type_name("DIR|PRESET");
   data.add(command, true);
   parallel.add(command);
   gradients.add(command);
@@ -108,18 +112,35 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
   command.add_option("--lr-schedule", lr_schedule, "constant or cosine")->check(CLI::IsMember({"constant", "cosine"}))->group(group);
-  command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")->check(CLI::Range(0L, 1L << 40))->group(group);
+  command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")
+      ->check(CLI::Range(0L, 1L << 40))
+      ->group(group);
   command.add_option("--optimizer", optimizer, "adamw or sgd")->check(CLI::IsMember({"adamw", "sgd"}))->group(group);
-  command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")->check(within(0.0, 1e3))->group(group);
+  command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")
+      ->check(within(0.0, 1e3))
+      ->group(group);
   command.add_flag("--no-decay-1d", no_decay_1d, "Spare norms and biases from weight decay")->group(group);
-  command.add_option("--betas", betas, "AdamW's decay rates (default 0.9,0.999)")->delimiter(',')->expected(2)->check(within(0.0, 0.9999999))->group(group);
+  command.add_option("--betas", betas, "AdamW's decay rates (default 0.9,0.999)")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(within(0.0, 0.9999999))
+      ->group(group);
   command.add_option("--eps", options.trainer.optimizer.epsilon, "AdamW's epsilon (default 1e-8)")->check(within(0.0, 1.0))->group(group);
   command.add_option("--momentum", options.trainer.optimizer.momentum, "SGD's momentum (default 0)")->check(within(0.0, 1.0))->group(group);
-  command.add_option("--grad-clip", options.trainer.grad_clip, "Largest gradient norm; 0: no clipping (default)")->check(within(0.0, 1e9))->group(group);
-  command.add_option("--accumulate", options.accumulate, "Batches whose gradients make one update (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
-  command.add_flag("--recompute", options.trainer.recompute, "Keep blocks' inputs only and compute the rest again: less memory, more time")->group(group);
-  command.add_option("--dropout", dropout, "model: as config.json says; off (default)")->check(CLI::IsMember({"model", "off"}))->group(group);
-  command.add_option("--save", options.save, "Folder for the checkpoint: at the end, when interrupted, and every --save-every steps")->type_name("DIR")->group(group);
+  command.add_option("--grad-clip", options.trainer.grad_clip, "Largest gradient norm; 0: no clipping (default)")
+      ->check(within(0.0, 1e9))
+      ->group(group);
+  command.add_option("--accumulate", options.accumulate, "Batches whose gradients make one update (default 1)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  command.add_flag("--recompute", options.trainer.recompute, "Keep blocks' inputs only and compute the rest again: less memory, more time")
+      ->group(group);
+  command.add_option("--dropout", dropout, "model: as config.json says; off (default)")
+      ->check(CLI::IsMember({"model", "off"}))
+      ->group(group);
+  command.add_option("--save", options.save, "Folder for the checkpoint: at the end, when interrupted, and every --save-every steps")
+      ->type_name("DIR")
+      ->group(group);
   command.add_option("--save-every", options.save_every, "Steps between checkpoints")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--resume", options.resume, "Checkpoint to go on from")->type_name("DIR")->group(group);
   command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")->type_name("DATA")->group(group);

@@ -1,6 +1,5 @@
 // What every communicator shares: host values on top of all_gather_bytes, batches on top of single messages.
 #include <ppengine/comm/communicator.hpp>
-#include <ppengine/comm/baseline.hpp>
 
 #include <fmt/core.h>
 
@@ -8,6 +7,7 @@
 #include <cstring>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/baseline.hpp>
 
 namespace ppengine::comm {
 
@@ -21,15 +21,18 @@ void allreduce_by_gathering(Communicator& comm, std::span<T> values, Reduce redu
     const std::string& theirs = all[static_cast<size_t>(rank)];
     if (theirs.size() != values.size_bytes())
       throw CommError(comm.world_rank(rank), "allreduce of host values", 0,
-                      fmt::format("rank {} gave {} bytes, rank {} gave {}", comm.world_rank(comm.rank()),
-                                  values.size_bytes(), comm.world_rank(rank), theirs.size()));
+                      fmt::format("rank {} gave {} bytes, rank {} gave {}", comm.world_rank(comm.rank()), values.size_bytes(),
+                                  comm.world_rank(rank), theirs.size()));
     for (size_t i = 0; i < values.size(); ++i) {
       T value;
       std::memcpy(&value, theirs.data() + i * sizeof(T), sizeof(T));
       T& sum = values[i];
-      if (rank == 0) sum = value;
-      else if (reduce == Reduce::sum) sum += value;
-      else sum = reduce == Reduce::max ? std::max(sum, value) : std::min(sum, value);
+      if (rank == 0)
+        sum = value;
+      else if (reduce == Reduce::sum)
+        sum += value;
+      else
+        sum = reduce == Reduce::max ? std::max(sum, value) : std::min(sum, value);
     }
   }
 }
@@ -64,8 +67,7 @@ int64_t Communicator::allreduce_value(int64_t value, Reduce reduce) {
 }
 
 void Communicator::check_peer(int peer, const char* operation) const {
-  if (peer < 0 || peer >= size())
-    throw Error(fmt::format("{}: there is no rank {} in a group of {}", operation, peer, size()));
+  if (peer < 0 || peer >= size()) throw Error(fmt::format("{}: there is no rank {} in a group of {}", operation, peer, size()));
 }
 
 }  // namespace ppengine::comm

@@ -23,9 +23,7 @@ struct Message {
   size_t bytes;
   int peer;
   int tag;
-  static Message send(const void* data, size_t bytes, int peer, int tag) {
-    return {Kind::send, const_cast<void*>(data), bytes, peer, tag};
-  }
+  static Message send(const void* data, size_t bytes, int peer, int tag) { return {Kind::send, const_cast<void*>(data), bytes, peer, tag}; }
   static Message recv(void* data, size_t bytes, int peer, int tag) { return {Kind::recv, data, bytes, peer, tag}; }
 };
 
@@ -70,8 +68,7 @@ class Communicator {
 
   // Collectives. Sums are made in the order of ranks: the same bits on every rank and in every run. in == out is allowed for
   // allreduce; for reduce_scatter out may be part `rank` of in, for all_gather in may be part `rank` of out.
-  virtual Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after = {},
-                            Reduce reduce = Reduce::sum) = 0;
+  virtual Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) = 0;
   Pending allreduce(void* data, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) {
     return allreduce(data, data, count, type, after, reduce);
   }

@@ -17,11 +17,11 @@ struct LaunchHost {
 struct LaunchOptions {
   std::vector<std::string> command;  // the program and its arguments, the same for every rank
   int ranks = 1;
-  std::vector<LaunchHost> hosts;  // empty: all on this machine; otherwise the first one is this machine, where rank 0 runs
+  std::vector<LaunchHost> hosts;     // empty: all on this machine; otherwise the first one is this machine, where rank 0 runs
   std::string remote_shell = "ssh";  // a program and its arguments; the host and a command for its shell are added
-  bool pin = true;                // a set of cores for each rank of this machine
-  bool prefix = true;             // "[rank 1] " before the lines of every rank but 0
-  int restarts = 0;               // how often to start again after a rank was lost; PPENGINE_RESTART counts
+  bool pin = true;                   // a set of cores for each rank of this machine
+  bool prefix = true;                // "[rank 1] " before the lines of every rank but 0
+  int restarts = 0;                  // how often to start again after a rank was lost; PPENGINE_RESTART counts
   // How long ranks may take to end by themselves after one has failed.
   std::chrono::milliseconds patience{35000};
   std::map<std::string, std::string> environment;  // for every rank

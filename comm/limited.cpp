@@ -15,7 +15,8 @@ class Link {
   // From now on, behind what is on its way.
   Clock::time_point pass(size_t bytes, int messages) {
     auto taken = std::chrono::duration_cast<Clock::duration>(link_.latency) * messages;
-    if (link_.bytes_per_second > 0) taken += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(double(bytes) / link_.bytes_per_second));
+    if (link_.bytes_per_second > 0)
+      taken += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(double(bytes) / link_.bytes_per_second));
     const std::lock_guard lock(mutex_);
     free_ = std::max(free_, Clock::now()) + taken;
     return free_;
@@ -55,8 +56,11 @@ class Slow final : public Pending::State {
 
 class Limited final : public Communicator {
  public:
-  Limited(Communicator& inner, std::shared_ptr<Link> link) : inner_(inner), link_(std::move(link)) { Communicator::set_timeout(inner.timeout()); }
-  Limited(std::unique_ptr<Communicator> owned, std::shared_ptr<Link> link) : owned_(std::move(owned)), inner_(*owned_), link_(std::move(link)) {
+  Limited(Communicator& inner, std::shared_ptr<Link> link) : inner_(inner), link_(std::move(link)) {
+    Communicator::set_timeout(inner.timeout());
+  }
+  Limited(std::unique_ptr<Communicator> owned, std::shared_ptr<Link> link)
+      : owned_(std::move(owned)), inner_(*owned_), link_(std::move(link)) {
     Communicator::set_timeout(inner_.timeout());
   }
 
@@ -69,7 +73,9 @@ class Limited final : public Communicator {
     inner_.set_timeout(timeout);
   }
 
-  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override { return inner_.send(data, bytes, peer, tag, after); }
+  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+    return inner_.send(data, bytes, peer, tag, after);
+  }
   Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
     return slow(inner_.recv(data, bytes, peer, tag, after), bytes, 1);
   }
@@ -88,7 +94,9 @@ class Limited final : public Communicator {
   Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
     return slow(inner_.all_gather(in, out, count, type, after), count * type.size() * (ranks() - 1), size());
   }
-  Pending broadcast(void* data, size_t bytes, int root, const After& after) override { return slow(inner_.broadcast(data, bytes, root, after), bytes, 1); }
+  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
+    return slow(inner_.broadcast(data, bytes, root, after), bytes, 1);
+  }
 
   std::vector<std::string> all_gather_bytes(std::string_view mine) override { return inner_.all_gather_bytes(mine); }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -111,6 +119,8 @@ class Limited final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> limit_link(Communicator& inner, const SimulatedLink& link) { return std::make_unique<Limited>(inner, std::make_shared<Link>(link)); }
+std::unique_ptr<Communicator> limit_link(Communicator& inner, const SimulatedLink& link) {
+  return std::make_unique<Limited>(inner, std::make_shared<Link>(link));
+}
 
 }  // namespace ppengine::comm

@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 class After {
  public:
   After() = default;
-  After(ops::Stream& stream) : event_(stream.record()) {}         // NOLINT: implicit on purpose
-  After(ops::Event event) : event_(std::move(event)) {}           // NOLINT
+  After(ops::Stream& stream) : event_(stream.record()) {}  // NOLINT: implicit on purpose
+  After(ops::Event event) : event_(std::move(event)) {}    // NOLINT
   const ops::Event& event() const { return event_; }
 
  private:

@@ -27,19 +27,25 @@ float widen(F16 x) {
   return sign != 0 ? -small : small;
 }
 template <class T>
-T widen(T x) { return x; }
+T widen(T x) {
+  return x;
+}
 
 void narrow(float x, Bf16& out) {
   const auto bits = std::bit_cast<uint32_t>(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) out.bits = static_cast<uint16_t>((bits >> 16) | 0x40u);  // stays a NaN
-  else out.bits = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    out.bits = static_cast<uint16_t>((bits >> 16) | 0x40u);  // stays a NaN
+  else
+    out.bits = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 void narrow(float x, F16& out) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) out.bits = static_cast<uint16_t>(sign | 0x7e00u);
-  else if (magnitude >= 0x477ff000u) out.bits = static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-  else if (magnitude >= 0x38800000u) {  // normal in f16
+  if (magnitude > 0x7f800000u)
+    out.bits = static_cast<uint16_t>(sign | 0x7e00u);
+  else if (magnitude >= 0x477ff000u)
+    out.bits = static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
+  else if (magnitude >= 0x38800000u) {                 // normal in f16
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     out.bits = static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
   } else {  // adding 0.5 leaves the subnormal's bits, rounded to even, at the end of the sum's fraction
@@ -47,7 +53,9 @@ void narrow(float x, F16& out) {
   }
 }
 template <class T>
-void narrow(T x, T& out) { out = x; }
+void narrow(T x, T& out) {
+  out = x;
+}
 
 template <class T, class Combine>
 void run(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Combine combine) {
@@ -70,24 +78,33 @@ void run(std::span<const void* const> inputs, std::span<void* const> outputs, si
 template <class T>
 void dispatch(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Reduce reduce) {
   switch (reduce) {
-    case Reduce::sum: return run<T>(inputs, outputs, count, [](auto a, auto b) { return static_cast<decltype(a)>(a + b); });
-    case Reduce::max: return run<T>(inputs, outputs, count, [](auto a, auto b) { return a < b ? b : a; });
-    case Reduce::min: return run<T>(inputs, outputs, count, [](auto a, auto b) { return b < a ? b : a; });
+    case Reduce::sum:
+      return run<T>(inputs, outputs, count, [](auto a, auto b) { return static_cast<decltype(a)>(a + b); });
+    case Reduce::max:
+      return run<T>(inputs, outputs, count, [](auto a, auto b) { return a < b ? b : a; });
+    case Reduce::min:
+      return run<T>(inputs, outputs, count, [](auto a, auto b) { return b < a ? b : a; });
   }
 }
 
 }  // namespace
 
-void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Type type,
-                     Reduce reduce) {
+void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Type type, Reduce reduce) {
   switch (type) {
-    case Type::f32: return dispatch<float>(inputs, outputs, count, reduce);
-    case Type::bf16: return dispatch<Bf16>(inputs, outputs, count, reduce);
-    case Type::f16: return dispatch<F16>(inputs, outputs, count, reduce);
-    case Type::f64: return dispatch<double>(inputs, outputs, count, reduce);
-    case Type::i32: return dispatch<int32_t>(inputs, outputs, count, reduce);
-    case Type::i64: return dispatch<int64_t>(inputs, outputs, count, reduce);
-    case Type::u8: return dispatch<uint8_t>(inputs, outputs, count, reduce);
+    case Type::f32:
+      return dispatch<float>(inputs, outputs, count, reduce);
+    case Type::bf16:
+      return dispatch<Bf16>(inputs, outputs, count, reduce);
+    case Type::f16:
+      return dispatch<F16>(inputs, outputs, count, reduce);
+    case Type::f64:
+      return dispatch<double>(inputs, outputs, count, reduce);
+    case Type::i32:
+      return dispatch<int32_t>(inputs, outputs, count, reduce);
+    case Type::i64:
+      return dispatch<int64_t>(inputs, outputs, count, reduce);
+    case Type::u8:
+      return dispatch<uint8_t>(inputs, outputs, count, reduce);
   }
 }
 

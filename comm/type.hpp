@@ -14,7 +14,9 @@ class Type {
 
   constexpr Type(Value value) : value_(value) {}  // NOLINT: implicit on purpose
   constexpr Type(ops::Type type)                  // NOLINT: a tensor's type goes straight into a call
-      : value_(type == ops::Type::f32 ? f32 : type == ops::Type::bf16 ? bf16 : i32) {}
+      : value_(type == ops::Type::f32    ? f32
+               : type == ops::Type::bf16 ? bf16
+                                         : i32) {}
   constexpr operator Value() const { return value_; }  // NOLINT: for switch and ==
 
   constexpr size_t size() const {
@@ -31,8 +33,6 @@ class Type {
 };
 
 enum class Reduce : uint8_t { sum, max, min };
-constexpr const char* name_of(Reduce reduce) {
-  return reduce == Reduce::sum ? "sum" : reduce == Reduce::max ? "max" : "min";
-}
+constexpr const char* name_of(Reduce reduce) { return reduce == Reduce::sum ? "sum" : reduce == Reduce::max ? "max" : "min"; }
 
 }  // namespace ppengine::comm

@@ -23,7 +23,8 @@ void check_batch(const Graph& graph, const Batch& batch) {
     const int64_t width = tokens ? 1 : value.width, expected = batch.sequences * batch.length * width;
     const auto got = static_cast<int64_t>(tokens ? input->tokens.size() : input->values.size());
     if (got != expected)
-      throw ConfigError(fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, batch.sequences, batch.length, width, expected, got));
+      throw ConfigError(fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, batch.sequences, batch.length,
+                                    width, expected, got));
   }
 }
 
@@ -41,7 +42,8 @@ int64_t valid_tokens(const Graph& graph, const Batch& batch) {
 
 std::vector<MicrobatchRange> split_batch(int64_t begin, int64_t sequences, int microbatches) {
   if (sequences < microbatches)
-    throw ConfigError(fmt::format("{} sequences cannot be split into {} microbatches: use a larger --batch-size or fewer --microbatches", sequences, microbatches));
+    throw ConfigError(fmt::format("{} sequences cannot be split into {} microbatches: use a larger --batch-size or fewer --microbatches",
+                                  sequences, microbatches));
   std::vector<MicrobatchRange> ranges;
   for (int i = 0; i < microbatches; ++i) {
     const int64_t count = sequences / microbatches + (i < sequences % microbatches ? 1 : 0);

@@ -6,7 +6,9 @@
 namespace ppengine::engine {
 
 BlockPool::BlockPool(std::shared_ptr<ops::Device> device, size_t block_bytes, int blocks, ops::MemoryCounter* counter)
-    : buffer_(std::move(device), ops::align_up(block_bytes) * static_cast<size_t>(blocks), counter), block_bytes_(ops::align_up(block_bytes)), blocks_(blocks) {
+    : buffer_(std::move(device), ops::align_up(block_bytes) * static_cast<size_t>(blocks), counter),
+      block_bytes_(ops::align_up(block_bytes)),
+      blocks_(blocks) {
   for (int i = 0; i < blocks; ++i) free_.push_back({i, {}});
 }
 

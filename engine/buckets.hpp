@@ -1,4 +1,5 @@
-// Buckets: which gradients travel together, and how a stage's parameters lie in its flat buffers so that a bucket is one range. Pure functions.
+// Buckets: which gradients travel together, and how a stage's parameters lie in its flat buffers so that a bucket is one range. Pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@ struct BucketOptions {
 // A parameter that wants a place.
 struct FlatItem {
   int id = 0;
-  size_t count = 0;      // elements
-  int key = 0;           // negative: not reduced (its gradient is never written); such ones come last
+  size_t count = 0;  // elements
+  int key = 0;       // negative: not reduced (its gradient is never written); such ones come last
 };
 
 // A range of the flat buffer, in elements.
@@ -49,12 +50,13 @@ struct FlatPlace {
 };
 
 struct FlatLayout {
-  std::vector<Bucket> buckets;   // one after the other, without gaps between them
-  std::vector<FlatPlace> places; // by offset
-  size_t count = 0;              // elements, with what alignment adds
+  std::vector<Bucket> buckets;    // one after the other, without gaps between them
+  std::vector<FlatPlace> places;  // by offset
+  size_t count = 0;               // elements, with what alignment adds
 };
 
-// Items in the order in which their gradients become final. Every place is aligned, and every bucket can be cut into `shards` aligned parts.
+// Items in the order in which their gradients become final. Every place is aligned, and every bucket can be cut into `shards` aligned
+// parts.
 FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& options, int shards = 1);
 
 }  // namespace ppengine::engine

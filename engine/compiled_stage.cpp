@@ -16,7 +16,8 @@ namespace {
 std::string block_of(const std::string& module) {
   for (size_t begin = 0; begin < module.size();) {
     const size_t end = std::min(module.find('.', begin), module.size());
-    if (std::all_of(module.begin() + static_cast<long>(begin), module.begin() + static_cast<long>(end), [](char c) { return c >= '0' && c <= '9'; }))
+    if (std::all_of(module.begin() + static_cast<long>(begin), module.begin() + static_cast<long>(end),
+                    [](char c) { return c >= '0' && c <= '9'; }))
       return module.substr(0, end);
     begin = end + 1;
   }
@@ -47,13 +48,18 @@ struct CompiledStage::Builder {
   const StageCut& cut;
   const CompileOptions& options;
   Emitter emit;
-  std::vector<int> order;               // needed nodes of the stage
-  std::vector<int> residuals;           // by node of the graph: value added by it, or -1
-  std::set<int> folded;                 // add nodes that another node carries out
+  std::vector<int> order;      // needed nodes of the stage
+  std::vector<int> residuals;  // by node of the graph: value added by it, or -1
+  std::set<int> folded;        // add nodes that another node carries out
 
   Builder(CompiledStage& to, ops::Device& on, const Graph& model, const StageCut& where)
-      : stage(to), device(on), graph(model), cut(where), options(to.options_),
-        emit(model, to.buffers_, options.type, options.batch * options.length), residuals(model.nodes().size(), -1) {}
+      : stage(to),
+        device(on),
+        graph(model),
+        cut(where),
+        options(to.options_),
+        emit(model, to.buffers_, options.type, options.batch * options.length),
+        residuals(model.nodes().size(), -1) {}
 
   const Node& node(int i) const { return graph.nodes()[static_cast<size_t>(i)]; }
   const ValueInfo& value(int i) const { return graph.values()[static_cast<size_t>(i)]; }
@@ -92,11 +98,13 @@ struct CompiledStage::Builder {
       plan.residual = residuals[static_cast<size_t>(i)];
       for (int input : node(i).inputs) {
         const auto readers = users(input);
-        plan.add_gradient.push_back(is_sent(input) || std::ranges::any_of(readers, [&](int j) { return j > i && value(node(j).output).needs_gradient; }));
+        plan.add_gradient.push_back(is_sent(input) ||
+                                    std::ranges::any_of(readers, [&](int j) { return j > i && value(node(j).output).needs_gradient; }));
       }
       if (!node(i).inputs.empty()) {
         const int first = node(i).inputs.front();
-        plan.last_use_of_input = users(first).size() == 1 && !is_sent(first) && value(first).producer >= cut.begin && !(options.output && first == graph.output_value());
+        plan.last_use_of_input = users(first).size() == 1 && !is_sent(first) && value(first).producer >= cut.begin &&
+                                 !(options.output && first == graph.output_value());
       }
       compiled(i) = node(i).op->compile(device, graph, node(i), plan, options);
     }
@@ -200,7 +208,8 @@ struct CompiledStage::Builder {
       }
       if (is_made_by_forward(emit.gradient(id))) {  // by a loss: there is no block of gradients yet when a forward runs
         const BufferId own = emit.make(emit.value_bytes(id)), made = emit.gradient(id);
-        emit.input_half({made}, {own}, [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.copy(run.at(own), run.at(made), bytes); });
+        emit.input_half({made}, {own},
+                        [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.copy(run.at(own), run.at(made), bytes); });
         emit.set_gradient(id, own);
       }
       input_gradients.push_back(pinned(emit.gradient(id), Region::gradients));
@@ -208,7 +217,8 @@ struct CompiledStage::Builder {
   }
 
   bool is_made_by_forward(BufferId id) const {
-    return std::ranges::any_of(stage.forward_, [&](const Instruction& one) { return std::ranges::find(one.writes, id) != one.writes.end(); });
+    return std::ranges::any_of(stage.forward_,
+                               [&](const Instruction& one) { return std::ranges::find(one.writes, id) != one.writes.end(); });
   }
 
   // A parameter of a node whose backward was asked for, but whose gradient nobody writes, is a mistake in an op.
@@ -238,7 +248,7 @@ struct CompiledStage::Builder {
     BufferId weights, gradient;
   };
   std::vector<Operand> operands_;
-  std::set<int> differentiated_;        // parameters of the nodes that the gradient reaches
+  std::set<int> differentiated_;                  // parameters of the nodes that the gradient reaches
   std::vector<std::pair<size_t, size_t>> again_;  // ranges of instructions that run a forward again
 };
 
@@ -265,11 +275,13 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
   cache_bytes_ = builder.emit.cache_bytes();
 
   size_t bytes = 0;
-  for (const auto& [name, constant] : builder.emit.constants()) bytes = std::max(bytes, buffers_[static_cast<size_t>(constant.first)].offset + constant.second.size() * sizeof(float));
+  for (const auto& [name, constant] : builder.emit.constants())
+    bytes = std::max(bytes, buffers_[static_cast<size_t>(constant.first)].offset + constant.second.size() * sizeof(float));
   constants_ = ops::Buffer(device, bytes, counter);
   ops::Stream stream(device);
   for (const auto& [name, constant] : builder.emit.constants())
-    stream.copy(constants_.at(buffers_[static_cast<size_t>(constant.first)].offset), constant.second.data(), constant.second.size() * sizeof(float));
+    stream.copy(constants_.at(buffers_[static_cast<size_t>(constant.first)].offset), constant.second.data(),
+                constant.second.size() * sizeof(float));
   stream.wait();
 }
 

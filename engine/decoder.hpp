@@ -18,10 +18,10 @@ class Decoder {
  public:
   static constexpr int first_free_tag = 1024;  // below: the decoder's own messages
   struct Options {
-    int64_t capacity = 0;                 // tokens that the cache holds per sequence
-    int groups = 1;                       // sequences that go through the stages together; as many groups as ranks keep all of them busy
-    int64_t sequences = 1;                // of a group
-    comm::Communicator* peers = nullptr;  // the ranks of the pipeline; may be null for one rank
+    int64_t capacity = 0;                  // tokens that the cache holds per sequence
+    int groups = 1;                        // sequences that go through the stages together; as many groups as ranks keep all of them busy
+    int64_t sequences = 1;                 // of a group
+    comm::Communicator* peers = nullptr;   // the ranks of the pipeline; may be null for one rank
     comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
   };
   // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,

@@ -17,7 +17,8 @@ BufferId find(const std::map<int, BufferId>& map, int id) {
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows) : graph_(graph), buffers_(buffers), type_(type) {
+Emitter::Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows)
+    : graph_(graph), buffers_(buffers), type_(type) {
   int parts = 1;
   for (const ValueInfo& info : graph.values()) parts = std::max(parts, info.row_parts);
   rows_ = (rows + parts - 1) / parts * parts;

@@ -39,7 +39,7 @@ class Emitter {
 
   // Operands of the current node.
   BufferId input(size_t k) const { return value(node_->inputs[k]); }
-  BufferId output();                                  // made on first use
+  BufferId output();  // made on first use
   BufferId parameter(size_t k) const;
   BufferId parameter_gradient(size_t k) const;
   BufferId residual() const { return residual_ < 0 ? no_buffer : value(residual_); }

@@ -16,7 +16,7 @@ class Evaluator {
   Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output = false);
 
   struct Result {
-    double loss_sum = 0;     // over valid tokens
+    double loss_sum = 0;  // over valid tokens
     int64_t valid_tokens = 0;
     double loss() const { return valid_tokens ? loss_sum / double(valid_tokens) : 0.0; }
   };

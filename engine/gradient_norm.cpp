@@ -35,7 +35,8 @@ double GradientNorm::squares(ops::Stream& stream, int stage, size_t bucket) {
   double total = 0;
   for (const Run& run : runs_.at(stage)[bucket]) {
     float* const result = scratch_.as<float>();
-    ops::sum_squares(stream, model_.parameters(stage).gradients() + run.begin, result, static_cast<int64_t>(run.end - run.begin), scratch_.at(ops::buffer_alignment));
+    ops::sum_squares(stream, model_.parameters(stage).gradients() + run.begin, result, static_cast<int64_t>(run.end - run.begin),
+                     scratch_.at(ops::buffer_alignment));
     float host = 0;
     stream.copy(&host, result, sizeof(float));
     stream.wait();

@@ -38,8 +38,10 @@ Value Graph::input(const std::string& name, int64_t width) {
 
 void Graph::expect_width(Value value, int64_t width, const std::string& what) const {
   const ValueInfo& got = info(value);
-  if (got.kind == ValueKind::tokens) throw ConfigError(fmt::format("{}: expected [batch,length,{}], got the tokens '{}'", what, width, got.name));
-  if (got.width != width) throw ConfigError(fmt::format("{}: expected [batch,length,{}], got [batch,length,{}] from {}", what, width, got.width, got.name));
+  if (got.kind == ValueKind::tokens)
+    throw ConfigError(fmt::format("{}: expected [batch,length,{}], got the tokens '{}'", what, width, got.name));
+  if (got.width != width)
+    throw ConfigError(fmt::format("{}: expected [batch,length,{}], got [batch,length,{}] from {}", what, width, got.width, got.name));
 }
 
 int Graph::find_parameter(const std::string& name) const {
@@ -54,19 +56,21 @@ int64_t Graph::parameter_count() const {
 }
 
 int Graph::add_parameter(ParameterInfo info) {
-  if (find_parameter(info.name) >= 0) throw ConfigError(fmt::format("two parameters are named {}: use LinearOptions::weight to share one", info.name));
+  if (find_parameter(info.name) >= 0)
+    throw ConfigError(fmt::format("two parameters are named {}: use LinearOptions::weight to share one", info.name));
   if (std::ranges::any_of(info.shape.dims(), [](int64_t dim) { return dim <= 0; }))
     throw ConfigError(fmt::format("{}: a parameter of shape {} is empty", info.name, info.shape.text()));
   parameters_.push_back(std::move(info));
   return static_cast<int>(parameters_.size() - 1);
 }
 
-Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
-                      int64_t width, ValueKind kind) {
+Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
+                      std::vector<int> parameters, int64_t width, ValueKind kind) {
   Node node{module, std::move(op), {}, std::move(parameters), static_cast<int>(values_.size())};
   bool needs_gradient = !node.parameters.empty();
   for (const Value& value : inputs) {
-    if (value.id < 0 || value.id >= static_cast<int>(values_.size())) throw ConfigError(fmt::format("{}: an input is not a value of this graph", module));
+    if (value.id < 0 || value.id >= static_cast<int>(values_.size()))
+      throw ConfigError(fmt::format("{}: an input is not a value of this graph", module));
     node.inputs.push_back(value.id);
     needs_gradient |= info(value).needs_gradient;
   }
@@ -77,10 +81,12 @@ Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> o
 
 Value Graph::embedding(Value ids, const std::string& module, const EmbeddingOptions& options) {
   const std::string name = qualified(module);
-  if (info(ids).kind != ValueKind::tokens) throw ConfigError(fmt::format("{}: expected tokens [batch,length], got activations from {}", name, info(ids).name));
+  if (info(ids).kind != ValueKind::tokens)
+    throw ConfigError(fmt::format("{}: expected tokens [batch,length], got activations from {}", name, info(ids).name));
   std::vector<int> parameters{add_parameter({name + ".weight", {options.vocabulary, options.width}, Init::normal, options.init_scale})};
   if (options.positions > 0)
-    parameters.push_back(add_parameter({qualified(options.position_module) + ".weight", {options.positions, options.width}, Init::normal, options.init_scale}));
+    parameters.push_back(add_parameter(
+        {qualified(options.position_module) + ".weight", {options.positions, options.width}, Init::normal, options.init_scale}));
   return add_node(name, make_embedding_node(options), {ids}, std::move(parameters), options.width);
 }
 
@@ -99,7 +105,8 @@ Value Graph::linear(Value src, const std::string& module, const LinearOptions& o
     const int shared = find_parameter(options.weight);
     if (shared < 0) throw ConfigError(fmt::format("{}: there is no parameter {} to share", name, options.weight));
     ParameterInfo& weight = parameters_[static_cast<size_t>(shared)];
-    if (!(weight.shape == shape)) throw ConfigError(fmt::format("{}: expected a weight {}, got {} {}", name, shape.text(), weight.name, weight.shape.text()));
+    if (!(weight.shape == shape))
+      throw ConfigError(fmt::format("{}: expected a weight {}, got {} {}", name, shape.text(), weight.name, weight.shape.text()));
     if (!weight.linear_weight) {
       weight.linear_weight = weight.fixed_layout = true;
       weight.file_layout = options.file_layout;
@@ -121,7 +128,9 @@ Value Graph::norm(Value src, const std::string& module, const NormOptions& optio
   return add_node(name, make_norm_node(width, checked), {src}, std::move(parameters), width);
 }
 
-Value Graph::activation(Value src, ops::ActivationKind kind) { return add_node(scope_, make_activation_node(kind, info(src).width), {src}, {}, info(src).width); }
+Value Graph::activation(Value src, ops::ActivationKind kind) {
+  return add_node(scope_, make_activation_node(kind, info(src).width), {src}, {}, info(src).width);
+}
 Value Graph::softmax(Value src) { return add_node(scope_, make_softmax_node(info(src).width), {src}, {}, info(src).width); }
 
 Value Graph::gated_silu(Value gate, Value up) {
@@ -164,12 +173,13 @@ Value Graph::rotary(Value src, const RotaryOptions& options) {
 }
 
 Value Graph::cross_entropy(Value logits, Value targets) {
-  if (info(targets).kind != ValueKind::tokens) throw ConfigError(fmt::format("{}: the targets of a cross entropy are tokens", qualified("loss")));
+  if (info(targets).kind != ValueKind::tokens)
+    throw ConfigError(fmt::format("{}: the targets of a cross entropy are tokens", qualified("loss")));
   return add_node(qualified("loss"), make_cross_entropy_node(info(logits).width), {logits, targets}, {}, 1, ValueKind::loss);
 }
 
-Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters, int64_t width,
-                    ValueKind kind) {
+Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
+                    int64_t width, ValueKind kind) {
   std::vector<int> ids;
   for (ParameterInfo one : parameters) {
     one.name = qualified(one.name);

@@ -34,7 +34,7 @@ struct ValueInfo {
   std::string name;  // of the module that makes it, or of the input
   ValueKind kind = ValueKind::activation;
   int64_t width = 1;
-  int producer = -1;          // node, or -1 for an input of the model
+  int producer = -1;  // node, or -1 for an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
 };
@@ -58,9 +58,9 @@ struct ParameterInfo {
 struct Node {
   std::string module;
   std::shared_ptr<const NodeOp> op;
-  std::vector<int> inputs;      // values
+  std::vector<int> inputs;  // values
   std::vector<int> parameters;
-  int output = -1;              // value
+  int output = -1;  // value
 };
 
 struct LinearOptions {
@@ -112,8 +112,8 @@ class Graph {
   };
   Scope module(const std::string& name);
 
-  Value tokens(const std::string& name);                 // an input of the model: i32 [batch, length]
-  Value input(const std::string& name, int64_t width);   // an input of the model: activations [batch, length, width]
+  Value tokens(const std::string& name);                // an input of the model: i32 [batch, length]
+  Value input(const std::string& name, int64_t width);  // an input of the model: activations [batch, length, width]
   Value embedding(Value ids, const std::string& module, const EmbeddingOptions& options);
   Value linear(Value src, const std::string& module, const LinearOptions& options);
   Value norm(Value src, const std::string& module, const NormOptions& options);
@@ -126,13 +126,13 @@ class Graph {
   Value attention(Value packed_qkv, const AttentionOptions& options);
   Value attention(Value q, Value k, Value v, const AttentionOptions& options);
   Value rotary(Value src, const RotaryOptions& options);
-  Value cross_entropy(Value logits, Value targets);      // the sum over valid tokens; weighted when it runs
+  Value cross_entropy(Value logits, Value targets);  // the sum over valid tokens; weighted when it runs
   // An op of your own.
-  Value custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters, int64_t width,
-               ValueKind kind = ValueKind::activation);
+  Value custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
+               int64_t width, ValueKind kind = ValueKind::activation);
 
-  void loss(Value value);                        // what training minimises
-  void output(Value value);  // what inference gives
+  void loss(Value value);                                                // what training minimises
+  void output(Value value);                                              // what inference gives
   void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how
 
   // Throws ConfigError that names the module and both shapes.
@@ -153,8 +153,8 @@ class Graph {
   friend class GraphFuser;
   std::string qualified(const std::string& name) const;
   int add_parameter(ParameterInfo info);
-  Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters, int64_t width,
-                 ValueKind kind = ValueKind::activation);
+  Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
+                 int64_t width, ValueKind kind = ValueKind::activation);
 
   std::string scope_;
   std::vector<Node> nodes_;

@@ -67,7 +67,8 @@ class None final : public GradientHook {
   const char* name() const override { return "none"; }
   void reduce(const GradientBucket& bucket, HookContext& context) override {
     if (!bucket.part) return;
-    context.stream.copy(bucket.part, bucket.data + bucket.part_count * static_cast<size_t>(context.data.rank()), bucket.part_count * sizeof(float));
+    context.stream.copy(bucket.part, bucket.data + bucket.part_count * static_cast<size_t>(context.data.rank()),
+                        bucket.part_count * sizeof(float));
     context.stream.wait();
   }
 };

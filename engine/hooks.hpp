@@ -17,22 +17,22 @@ namespace ppengine::engine {
 // A full bucket. Its gradients are weighted such that their plain sum over ranks is the gradient of the whole batch.
 struct GradientBucket {
   int stage = 0, index = 0;
-  bool last = false;           // of its stage
-  float* data = nullptr;       // this rank's gradients; not sharded: the result goes here too
-  size_t count = 0;            // elements, with what alignment adds
-  float* part = nullptr;       // sharded: this rank's part of the result goes here; otherwise null
-  size_t part_count = 0;       // count / ranks
+  bool last = false;      // of its stage
+  float* data = nullptr;  // this rank's gradients; not sharded: the result goes here too
+  size_t count = 0;       // elements, with what alignment adds
+  float* part = nullptr;  // sharded: this rank's part of the result goes here; otherwise null
+  size_t part_count = 0;  // count / ranks
   struct Gradient {
     const ParameterInfo* parameter;
-    ops::Shape shape;          // as it is stored: transposed against the file or not
-    size_t offset;             // in data
+    ops::Shape shape;  // as it is stored: transposed against the file or not
+    size_t offset;     // in data
   };
   std::vector<Gradient> gradients;
 };
 
 struct HookContext {
-  comm::Communicator& data;    // the ranks to sum over; nobody else uses it
-  ops::Stream& stream;         // this thread's; empty
+  comm::Communicator& data;  // the ranks to sum over; nobody else uses it
+  ops::Stream& stream;       // this thread's; empty
   ops::MemoryCounter& memory;
 };
 

@@ -37,9 +37,9 @@ void orthonormalize(std::vector<float>& p, size_t rows, size_t columns) {
 
 // One gradient that is a matrix M[n,m], P = M Q [n,r], Q = Mᵀ P [m,r].
 struct Factored {
-  size_t gradient;       // element of the bucket
+  size_t gradient;  // element of the bucket
   int64_t n, m;
-  size_t p, q;           // elements of the factors' buffers
+  size_t p, q;                                              // elements of the factors' buffers
   std::unique_ptr<ops::Matmul> left, right, product, lost;  // M Q, Mᵀ P, P Qᵀ, error - P Qᵀ / ranks
 };
 
@@ -136,7 +136,8 @@ class PowerSgd final : public GradientHook {
       one.left = ops::Matmul::make(device, {matrix(n, m), matrix(m, r), matrix(n, r)});
       one.right = ops::Matmul::make(device, {matrix(n, m, true), matrix(n, r), matrix(m, r)});
       one.product = ops::Matmul::make(device, {matrix(n, r), matrix(m, r, true), matrix(n, m)});
-      one.lost = ops::Matmul::make(device, {matrix(n, r), matrix(m, r, true), matrix(n, m), -1.0f / static_cast<float>(context.data.size()), true});
+      one.lost = ops::Matmul::make(device,
+                                   {matrix(n, r), matrix(m, r, true), matrix(n, m), -1.0f / static_cast<float>(context.data.size()), true});
       all->p_count += static_cast<size_t>(n * r);
       all->q_count += static_cast<size_t>(m * r);
       all->matrices.push_back(std::move(one));
@@ -144,7 +145,9 @@ class PowerSgd final : public GradientHook {
       const uint64_t key = mix(options_.seed) ^ hash_text(gradient.parameter->name);
       for (uint64_t i = 0; i < static_cast<uint64_t>(m * r); ++i) first.push_back(static_cast<float>(mix(key + i) >> 40) * 0x1p-23f - 1.0f);
     }
-    const auto buffer = [&](size_t count) { return ops::Buffer(context.stream.device_ptr(), std::max<size_t>(count, 1) * sizeof(float), &context.memory); };
+    const auto buffer = [&](size_t count) {
+      return ops::Buffer(context.stream.device_ptr(), std::max<size_t>(count, 1) * sizeof(float), &context.memory);
+    };
     all->error = buffer(bucket.count);
     all->p = buffer(all->p_count);
     all->q = buffer(all->q_count);

@@ -57,13 +57,15 @@ class GraphFuser {
     return weights_.format != ops::WeightFormat::f32 || storage_layout(device_, weight) == ops::WeightLayout::out_in;
   }
 
-  // Which nodes linears carry out: carried_[i] is the linear that takes over an activation, or i itself for a norm that all readers take over.
+  // Which nodes linears carry out: carried_[i] is the linear that takes over an activation, or i itself for a norm that all readers take
+  // over.
   void plan() {
     for (int i = 0; i < static_cast<int>(from_.nodes().size()); ++i) {
       const auto& readers = users_[static_cast<size_t>(node(i).output)];
       const auto here = [&](int j) { return stage_of(j) == stage_of(i); };
       if (is_result(node(i).output)) continue;
-      if (node(i).op->as_norm() && !readers.empty() && std::ranges::all_of(readers, [&](int j) { return fits(j) && here(j); })) carried_[at(i)] = i;
+      if (node(i).op->as_norm() && !readers.empty() && std::ranges::all_of(readers, [&](int j) { return fits(j) && here(j); }))
+        carried_[at(i)] = i;
       if (!fits(i) || readers.size() != 1 || !here(readers[0])) continue;
       const int next = readers[0];
       const bool gates = is(next, "gated_silu") && node(next).inputs[1] == node(i).output && producer(node(next).inputs[0]) < i;
@@ -77,11 +79,12 @@ class GraphFuser {
     if (carried_[at(i)] == i) return {};  // a norm: its readers have it
     if (carried_[at(i)] >= 0) return values_[at(node(carried_[at(i)]).output)];
     if (fits(i)) return fused(i, info);
-    const bool narrow_table = is(i, "embedding") && weights_.format != ops::WeightFormat::f32 &&
-                              from_.parameters()[at(node(i).parameters[0])].linear_weight;
+    const bool narrow_table =
+        is(i, "embedding") && weights_.format != ops::WeightFormat::f32 && from_.parameters()[at(node(i).parameters[0])].linear_weight;
     std::vector<Value> inputs;
     for (int value : node(i).inputs) inputs.push_back(values_[at(value)]);
-    auto op = narrow_table ? make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_)) : node(i).op;
+    auto op =
+        narrow_table ? make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_)) : node(i).op;
     return to_.add_node(node(i).module, std::move(op), inputs, node(i).parameters, info.width, info.kind);
   }
 
@@ -120,7 +123,8 @@ class GraphFuser {
   std::vector<Value> values_;            // by value of the old graph
 };
 
-InferenceGraph inference_graph(const ops::Device& device, const Graph& graph, const std::vector<StageCut>& cuts, const ops::WeightStorage& weights) {
+InferenceGraph inference_graph(const ops::Device& device, const Graph& graph, const std::vector<StageCut>& cuts,
+                               const ops::WeightStorage& weights) {
   return GraphFuser(device, graph, cuts, weights).run();
 }
 

@@ -17,6 +17,7 @@ struct InferenceGraph {
 };
 
 // f32 activations only.
-InferenceGraph inference_graph(const ops::Device& device, const Graph& graph, const std::vector<StageCut>& cuts, const ops::WeightStorage& weights);
+InferenceGraph inference_graph(const ops::Device& device, const Graph& graph, const std::vector<StageCut>& cuts,
+                               const ops::WeightStorage& weights);
 
 }  // namespace ppengine::engine

@@ -10,7 +10,12 @@ namespace ppengine::engine {
 
 ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> cuts, std::vector<int> stage_rank, int rank,
                      std::shared_ptr<ops::Device> device, const Options& options)
-    : graph_(std::move(graph)), cuts_(std::move(cuts)), stage_rank_(std::move(stage_rank)), rank_(rank), device_(std::move(device)), options_(options) {
+    : graph_(std::move(graph)),
+      cuts_(std::move(cuts)),
+      stage_rank_(std::move(stage_rank)),
+      rank_(rank),
+      device_(std::move(device)),
+      options_(options) {
   PPENGINE_ASSERT(cuts_.size() == stage_rank_.size());
   owners_.assign(graph_->parameters().size(), -1);
   for (size_t s = 0; s < cuts_.size(); ++s) {
@@ -19,7 +24,8 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
     if (stage_rank_[s] != rank_) continue;
     stages_.push_back(static_cast<int>(s));
     const Shard shard = options_.sharding ? Shard{options_.sharding->data->rank(), options_.sharding->data->size()} : Shard{};
-    stores_.emplace_back(device_, *graph_, layout_of(cuts_[s], shard.ranks), options_.compute, options_.training, &memory_, shard, options_.weights);
+    stores_.emplace_back(device_, *graph_, layout_of(cuts_[s], shard.ranks), options_.compute, options_.training, &memory_, shard,
+                         options_.weights);
   }
   if (!options_.sharding) return;
   std::vector<ParameterStore*> stores;

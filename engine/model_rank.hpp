@@ -19,11 +19,11 @@ class ModelRank {
     bool training = true;
     BucketOptions buckets = {};
     std::optional<ShardingOptions> sharding = {};  // parameters, gradients and optimizer state in parts over the data-parallel ranks
-    ops::WeightStorage weights = {};  // of linears, in inference
+    ops::WeightStorage weights = {};               // of linears, in inference
   };
   // stage_rank: the rank of each stage, as in a plan.
-  ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> cuts, std::vector<int> stage_rank, int rank, std::shared_ptr<ops::Device> device,
-            const Options& options);
+  ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> cuts, std::vector<int> stage_rank, int rank,
+            std::shared_ptr<ops::Device> device, const Options& options);
 
   const Graph& graph() const { return *graph_; }
   const std::shared_ptr<const Graph>& graph_ptr() const { return graph_; }

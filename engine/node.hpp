@@ -16,19 +16,19 @@ struct CompileOptions {
   int64_t batch = 1, length = 1;
   ops::Type type = ops::Type::f32;  // of activations and of the weights that compute uses
   bool training = true;
-  bool loss = true;                 // the loss is wanted
-  bool output = false;              // the graph's output is wanted
-  bool split_backward = false;      // I and W programs beside B
-  bool recompute = false;           // keep only the blocks' inputs, run their forward again in the backward
-  int64_t cache_capacity = 0;       // above 0: attention over a KV cache of so many tokens (inference)
-  int64_t cache_sequences = 0;      // that the cache holds, of which a run uses `batch` from Run::first_sequence on
+  bool loss = true;             // the loss is wanted
+  bool output = false;          // the graph's output is wanted
+  bool split_backward = false;  // I and W programs beside B
+  bool recompute = false;       // keep only the blocks' inputs, run their forward again in the backward
+  int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
+  int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
 };
 
 // What the compiler found out about a node's neighbours.
 struct NodePlan {
-  int residual = -1;                // a value that the op adds to its output (it stands in for an add node)
-  std::vector<bool> add_gradient;   // by input: other users contribute to its gradient before this node does
-  bool last_use_of_input = false;   // nobody else reads input 0
+  int residual = -1;               // a value that the op adds to its output (it stands in for an add node)
+  std::vector<bool> add_gradient;  // by input: other users contribute to its gradient before this node does
+  bool last_use_of_input = false;  // nobody else reads input 0
 };
 
 // An op made for the shapes, ready to emit. Lives as long as the compiled stage: it owns primitives.

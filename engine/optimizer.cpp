@@ -87,11 +87,18 @@ void Optimizer::update(ops::Stream& stream, int index, size_t bucket, double lr,
     void* copy = parameters.compute_copy() ? static_cast<std::byte*>(parameters.compute_copy()) + range.offset * element : nullptr;
     const auto count = static_cast<int64_t>(range.count);
     if (options_.kind == OptimizerKind::adamw) {
-      const ops::AdamWStep step{static_cast<float>(lr),          static_cast<float>(options_.beta1), static_cast<float>(options_.beta2),
-                                static_cast<float>(options_.epsilon), range.decay, steps_, static_cast<float>(gradient_scale)};
-      ops::adamw(stream, step, values, gradients, stage.state[0].as<float>() + range.offset, stage.state[1].as<float>() + range.offset, copy, count);
+      const ops::AdamWStep step{static_cast<float>(lr),
+                                static_cast<float>(options_.beta1),
+                                static_cast<float>(options_.beta2),
+                                static_cast<float>(options_.epsilon),
+                                range.decay,
+                                steps_,
+                                static_cast<float>(gradient_scale)};
+      ops::adamw(stream, step, values, gradients, stage.state[0].as<float>() + range.offset, stage.state[1].as<float>() + range.offset,
+                 copy, count);
     } else {
-      const ops::SgdStep step{static_cast<float>(lr), static_cast<float>(options_.momentum), range.decay, steps_ == 1, static_cast<float>(gradient_scale)};
+      const ops::SgdStep step{static_cast<float>(lr), static_cast<float>(options_.momentum), range.decay, steps_ == 1,
+                              static_cast<float>(gradient_scale)};
       ops::sgd(stream, step, values, gradients, stage.state.empty() ? nullptr : stage.state[0].as<float>() + range.offset, copy, count);
     }
   }

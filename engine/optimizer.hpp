@@ -26,8 +26,8 @@ LrShape parse_lr_schedule(std::string_view name);  // constant | cosine
 struct LrSchedule {
   LrShape shape = LrShape::constant;
   double peak = 1e-3;
-  int64_t warmup = 0;  // steps; the k-th of them (from 1) runs at peak * k / warmup
-  int64_t steps = 0;   // cosine: falls from peak after the warm-up towards zero at the end of the run
+  int64_t warmup = 0;             // steps; the k-th of them (from 1) runs at peak * k / warmup
+  int64_t steps = 0;              // cosine: falls from peak after the warm-up towards zero at the end of the run
   double at(int64_t step) const;  // of step number `step`, from 1
 };
 

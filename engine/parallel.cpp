@@ -17,8 +17,10 @@ schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::v
   const schedules::Registry& registry = options.registry ? *options.registry : schedules::builtin_schedules();
   if (options.plan && !inference) {
     const schedules::Plan& own = *options.plan;
-    if (own.ranks != options.pipeline) throw ConfigError(fmt::format("the plan is for {} ranks, and --pp is {}", own.ranks, options.pipeline));
-    if (options.stages > 0 && own.stages != options.stages) throw ConfigError(fmt::format("the plan has {} stages, and --stages is {}", own.stages, options.stages));
+    if (own.ranks != options.pipeline)
+      throw ConfigError(fmt::format("the plan is for {} ranks, and --pp is {}", own.ranks, options.pipeline));
+    if (options.stages > 0 && own.stages != options.stages)
+      throw ConfigError(fmt::format("the plan has {} stages, and --stages is {}", own.stages, options.stages));
     return own.lowered() ? own : schedules::lower(own, lowering);
   }
   schedules::PlanRequest request;
@@ -38,21 +40,27 @@ schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::v
 
 namespace {
 
-std::vector<double> costs_of_nodes(const Graph& graph, const ParallelOptions& options, int64_t batch, int64_t length, comm::Communicator* world) {
+std::vector<double> costs_of_nodes(const Graph& graph, const ParallelOptions& options, int64_t batch, int64_t length,
+                                   comm::Communicator* world) {
   if (!options.measure || !world) return estimated_costs(graph, batch, length);
   std::vector<double> costs(graph.nodes().size());
-  if (world->rank() == 0) costs = measured_costs_by_node(graph, options.device ? options.device : ops::Device::open(), options.type, batch, length);
+  if (world->rank() == 0)
+    costs = measured_costs_by_node(graph, options.device ? options.device : ops::Device::open(), options.type, batch, length);
   world->allreduce_values(costs);
   return costs;
 }
 
 }  // namespace
 
-std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length, comm::Communicator* world) {
-  if (options.split.empty()) return split_evenly(graph, stages, stages > 1 ? costs_of_nodes(graph, options, batch, length, world) : estimated_costs(graph, batch, length));
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
+                                comm::Communicator* world) {
+  if (options.split.empty())
+    return split_evenly(graph, stages,
+                        stages > 1 ? costs_of_nodes(graph, options, batch, length, world) : estimated_costs(graph, batch, length));
   auto cuts = split_at(graph, options.split);
   if (static_cast<int>(cuts.size()) != stages)
-    throw ConfigError(fmt::format("--split names {} modules, which makes {} stages, and the plan has {}", options.split.size(), cuts.size(), stages));
+    throw ConfigError(
+        fmt::format("--split names {} modules, which makes {} stages, and the plan has {}", options.split.size(), cuts.size(), stages));
   return cuts;
 }
 

@@ -16,14 +16,14 @@ namespace ppengine::engine {
 struct ParallelOptions {
   int pipeline = 1, data = 1, tensor = 1;
   bool sequence_parallel = false;  // tensor-parallel ranks divide the tokens where they do not divide the width: norms, residuals
-  int stages = 0;  // 0: the schedule's default
+  int stages = 0;                  // 0: the schedule's default
   int microbatches = 1;
   std::string schedule = "1f1b";
-  std::optional<schedules::Plan> plan;            // a plan of the user's own, in place of the schedule
-  std::vector<std::string> split;                 // modules at which stages begin; empty: balanced by cost
-  bool measure = false;                           // balance by a short measurement in place of an estimate; rank 0 measures
-  bool shard = false;                             // each data-parallel rank keeps a part of parameters, gradients and optimizer state
-  int active_stages = 3;                          // sharded: stages of a rank that are gathered at the same time, at most
+  std::optional<schedules::Plan> plan;  // a plan of the user's own, in place of the schedule
+  std::vector<std::string> split;       // modules at which stages begin; empty: balanced by cost
+  bool measure = false;                 // balance by a short measurement in place of an estimate; rank 0 measures
+  bool shard = false;                   // each data-parallel rank keeps a part of parameters, gradients and optimizer state
+  int active_stages = 3;                // sharded: stages of a rank that are gathered at the same time, at most
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
@@ -34,7 +34,8 @@ struct ParallelOptions {
 
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
-// Stages as the options cut them, for microbatches of so many sequences. With `measure`, all ranks of `world` call it; without, it may be null.
+// Stages as the options cut them, for microbatches of so many sequences. With `measure`, all ranks of `world` call it; without, it may be
+// null.
 std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
                                 comm::Communicator* world = nullptr);
 

@@ -86,7 +86,8 @@ ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph&
     const ParameterInfo& info = graph.parameters()[static_cast<size_t>(place.id)];
     const bool narrow = packed && info.linear_weight;
     const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
-    ParameterRange range{place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, static_cast<int>(bucket)};
+    ParameterRange range{
+        place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, static_cast<int>(bucket)};
     range.compute_offset = packed ? packed_bytes : range.offset * ops::size_of(compute);
     range.compute_bytes = narrow ? packed_weight(info, weights).bytes() : range.count * ops::size_of(compute);
     packed_bytes += ops::align_up(range.compute_bytes);
@@ -94,7 +95,8 @@ ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph&
     const Bucket& in = layout_.buckets[bucket];
     const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
     const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
-    if (first < last) pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
+    if (first < last)
+      pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
   }
   const size_t count = local_count();
   if (packed)
@@ -195,7 +197,8 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data() && values_.data()) ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(local_count()));
+  if (copy_.data() && values_.data())
+    ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(local_count()));
 }
 
 }  // namespace ppengine::engine

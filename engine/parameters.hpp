@@ -21,10 +21,10 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
 ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStorage& storage);
 
 struct ParameterRange {
-  int id = 0;            // in the graph
-  size_t offset = 0;     // in the flat buffer of the whole stage, in elements; aligned
+  int id = 0;         // in the graph
+  size_t offset = 0;  // in the flat buffer of the whole stage, in elements; aligned
   size_t count = 0;
-  bool transposed = false;  // against the file
+  bool transposed = false;                       // against the file
   size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads
   int bucket = 0;
 };
@@ -36,9 +36,9 @@ struct Shard {
 
 // A part of a parameter that lies in this rank's buffers: all of it when nothing is sharded.
 struct ParameterPiece {
-  int range = 0;       // index in ranges()
-  size_t from = 0;     // element of the parameter, as it is stored
-  size_t local = 0;    // element of this rank's buffers
+  int range = 0;     // index in ranges()
+  size_t from = 0;   // element of the parameter, as it is stored
+  size_t local = 0;  // element of this rank's buffers
   size_t count = 0;
 };
 
@@ -64,7 +64,7 @@ class ParameterStore {
   // Parts of the flat buffer that belong to no parameter: [begin, end). Few and short.
   std::vector<std::pair<size_t, size_t>> gaps() const;
 
-  float* values() const { return values_.as<float>(); }  // null where weights are stored narrower (inference)
+  float* values() const { return values_.as<float>(); }        // null where weights are stored narrower (inference)
   float* gradients() const { return gradients_.as<float>(); }  // null when not training
   // The weights that compute reads: the values themselves, their copy in bf16, or the weights of linears packed and the others in f32.
   void* compute() const { return copy_.data() ? copy_.data() : values_.data(); }

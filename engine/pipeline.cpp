@@ -12,7 +12,12 @@
 namespace ppengine::engine {
 
 Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions& options)
-    : model_(model), plan_(std::move(plan)), options_(options), training_(!schedules::is_inference(plan_)), stream_(model.device()), second_(model.device()) {
+    : model_(model),
+      plan_(std::move(plan)),
+      options_(options),
+      training_(!schedules::is_inference(plan_)),
+      stream_(model.device()),
+      second_(model.device()) {
   schedules::validate(plan_);
   PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank());
   for (int index : model.stages()) {
@@ -54,7 +59,8 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
         options.output = options_.output;
         options.split_backward = schedules::uses_split_backward(plan_);
         options.recompute = options_.recompute && training_;
-        shape = std::make_unique<CompiledStage>(model_.device(), model_.graph(), *stage->cut, *stage->parameters, options, &model_.memory());
+        shape =
+            std::make_unique<CompiledStage>(model_.device(), model_.graph(), *stage->cut, *stage->parameters, options, &model_.memory());
       }
       stage->by_microbatch.push_back(shape.get());
     }
@@ -64,7 +70,8 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
       workspace = std::max(workspace, shape->layout().workspace);
       input_bytes = std::max(input_bytes, shape->input_bytes());
     }
-    if (stage->activations.bytes() < ops::align_up(largest.activations) * static_cast<size_t>(stage->blocks.activations) || stage->activations.blocks() == 0) {
+    if (stage->activations.bytes() < ops::align_up(largest.activations) * static_cast<size_t>(stage->blocks.activations) ||
+        stage->activations.blocks() == 0) {
       stage->activations = BlockPool(model_.device(), largest.activations, stage->blocks.activations, &model_.memory());
       stage->gradients = BlockPool(model_.device(), largest.gradients, stage->blocks.gradients, &model_.memory());
     }
@@ -94,7 +101,8 @@ void Pipeline::upload_inputs(const StepInputs& inputs) {
         const auto& range = inputs.microbatches[m];
         const void* source = value.kind == ValueKind::tokens ? static_cast<const void*>(input.tokens.data() + range.begin * per_sequence)
                                                              : static_cast<const void*>(input.values.data() + range.begin * per_sequence);
-        stream_.copy(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), source, static_cast<size_t>(range.count * per_sequence) * 4);
+        stream_.copy(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), source,
+                     static_cast<size_t>(range.count * per_sequence) * 4);
       }
 }
 

@@ -18,9 +18,9 @@ namespace ppengine::engine {
 
 struct PipelineOptions {
   bool recompute = false;
-  bool output = false;                       // keep the graph's output (inference): see Pipeline::on_output
-  comm::Communicator* peers = nullptr;       // the ranks of the plan; may be null for one rank
-  comm::Communicator* tensor = nullptr;      // the ranks that divide this rank's work with it; may be null for one
+  bool output = false;                   // keep the graph's output (inference): see Pipeline::on_output
+  comm::Communicator* peers = nullptr;   // the ranks of the plan; may be null for one rank
+  comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
 };
 
 // Hears when gradients are final, in the last weight gradient that a stage computes in a step.
@@ -39,8 +39,8 @@ struct StepInputs {
   std::vector<MicrobatchRange> microbatches;  // sequences of the batch, one per microbatch of the plan
   float loss_weight = 1.0f;
   uint64_t dropout_key = 0;
-  bool accumulate = false;                    // add to the gradients of an earlier step instead of starting anew
-  GradientSink* sink = nullptr;               // null: this step's gradients are not complete yet
+  bool accumulate = false;       // add to the gradients of an earlier step instead of starting anew
+  GradientSink* sink = nullptr;  // null: this step's gradients are not complete yet
 };
 
 class Pipeline final : public schedules::ActionHandler {
@@ -103,13 +103,14 @@ class Pipeline final : public schedules::ActionHandler {
   void finish_action();
   int tag(int stage, int microbatch, bool backward, size_t value) const;
   // One message per value that crosses the cut, all of them as one.
-  comm::Pending exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward, int peer);
+  comm::Pending exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward,
+                         int peer);
 
   ModelRank& model_;
   schedules::Plan plan_;
   PipelineOptions options_;
   bool training_;
-  ops::Stream stream_, second_;   // the second runs the backward of an overlapped pair
+  ops::Stream stream_, second_;  // the second runs the backward of an overlapped pair
   std::vector<std::unique_ptr<Stage>> stages_;
   ops::Buffer workspace_, second_workspace_;
   const StepInputs* step_ = nullptr;

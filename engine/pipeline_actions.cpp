@@ -30,7 +30,8 @@ void Pipeline::end_forward(Stage& stage, int microbatch) {
   const Run run = make_run(stage, microbatch, stream_);
   if (shape.output() != no_buffer && on_output) {
     const int64_t width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
-    on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}), stream_);
+    on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}),
+              stream_);
   }
   const int next = stage.index + 1;
   if (next < plan_.stages && model_.has_stage(next)) {  // the next stage is ours: straight into its block
@@ -182,7 +183,8 @@ int Pipeline::tag(int stage, int microbatch, bool backward, size_t value) const 
   return ((stage * 16 + static_cast<int>(value)) * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
 }
 
-comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward, int peer) {
+comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers,
+                                 bool backward, int peer) {
   const CompiledStage& shape = compiled(stage, microbatch);
   const Run run = make_run(stage, microbatch, stream_);
   const bool sending = kind == comm::Message::Kind::send;
@@ -213,7 +215,8 @@ void Pipeline::recv_forward(int index, int microbatch, int peer) {
 void Pipeline::send_backward(int index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
-  flight.sent_gradient = exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).received_gradients(flight.split), true, peer);
+  flight.sent_gradient =
+      exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).received_gradients(flight.split), true, peer);
   flight.gradient_sent = true;
   release_when_done(stage, microbatch);
 }
@@ -222,7 +225,8 @@ void Pipeline::recv_backward(int index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   flight.gradients = stage.gradients.acquire();
-  flight.received_gradient = exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).sent_gradients(), true, peer);
+  flight.received_gradient =
+      exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).sent_gradients(), true, peer);
 }
 
 }  // namespace ppengine::engine

@@ -44,17 +44,13 @@ ops::Shape Placement::part() const {
 void take_part(const Placement& placement, std::span<const float> whole, std::span<float> part) {
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == placement.whole.count() &&
                   static_cast<int64_t>(part.size()) == placement.part().count());
-  for_each_stretch(placement, [&](size_t from, size_t to, size_t count) {
-    std::copy_n(whole.data() + from, count, part.data() + to);
-  });
+  for_each_stretch(placement, [&](size_t from, size_t to, size_t count) { std::copy_n(whole.data() + from, count, part.data() + to); });
 }
 
 void put_part(const Placement& placement, std::span<const float> part, std::span<float> whole) {
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == placement.whole.count() &&
                   static_cast<int64_t>(part.size()) == placement.part().count());
-  for_each_stretch(placement, [&](size_t to, size_t from, size_t count) {
-    std::copy_n(part.data() + from, count, whole.data() + to);
-  });
+  for_each_stretch(placement, [&](size_t to, size_t from, size_t count) { std::copy_n(part.data() + from, count, whole.data() + to); });
 }
 
 }  // namespace ppengine::engine

@@ -18,8 +18,7 @@ enum class TensorSplit { outputs, inputs, vocabulary };
 struct TensorRule {
   std::string module;  // how the names of the linears and embeddings end: "attn.c_attn"
   TensorSplit split = TensorSplit::outputs;
-  std::vector<int64_t> sections =
-      {};  // of a packed projection's outputs (queries, keys, values): each is divided on its own
+  std::vector<int64_t> sections = {};  // of a packed projection's outputs (queries, keys, values): each is divided on its own
 };
 using TensorPlan = std::vector<TensorRule>;
 

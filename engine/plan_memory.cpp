@@ -66,8 +66,9 @@ ActiveCount count_active(const schedules::Plan& plan, int rank) {
     if (action.type == ActionType::unshard) gathered.add(action.stage), here.insert(action.stage);
     if (action.type == ActionType::reshard) gathered.remove(action.stage), here.erase(action.stage);
     if (schedules::is_compute(action.type) && !here.contains(action.stage))
-      throw ConfigError(fmt::format("--shard: the plan of rank {} uses stage {} without UNSHARD: give a plan without communication, which is lowered here", rank,
-                                    int{action.stage}));
+      throw ConfigError(fmt::format(
+          "--shard: the plan of rank {} uses stage {} without UNSHARD: give a plan without communication, which is lowered here", rank,
+          int{action.stage}));
     if (schedules::gives_weight_gradient(action.type)) gradients.add(action.stage);
     if (action.type == ActionType::reduce_grad) gradients.remove(action.stage);
   }

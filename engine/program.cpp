@@ -100,7 +100,8 @@ void execute(const Program& program, const Run& run, const AfterInstruction& aft
   }
 }
 
-void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run, const AfterInstruction& after_second) {
+void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run,
+                      const AfterInstruction& after_second) {
   // Evenly mixed: after each instruction the program that is further behind goes on.
   for (size_t i = 0, j = 0; i < first.size() || j < second.size();) {
     const bool take_first = j == second.size() || (i < first.size() && i * second.size() <= j * first.size());
@@ -114,7 +115,8 @@ void execute_together(const Program& first, const Run& first_run, const Program&
   }
 }
 
-Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input, const Program& weight) {
+Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input,
+                     const Program& weight) {
   std::vector<unsigned> uses(buffers.size());
   mark(uses, forward, in_forward);
   mark(uses, full, in_full);
@@ -139,7 +141,8 @@ Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, c
     buffers[i].placed = true;
     *size += ops::align_up(buffers[i].bytes);
   }
-  for (const Program* program : {&forward, &full, &input, &weight}) layout.workspace = std::max(layout.workspace, place_workspace(buffers, *program));
+  for (const Program* program : {&forward, &full, &input, &weight})
+    layout.workspace = std::max(layout.workspace, place_workspace(buffers, *program));
   return layout;
 }
 

@@ -22,10 +22,10 @@ enum class Region : uint8_t {
   workspace,    // while one program runs
   parameters,   // weights in the compute type
   parameter_gradients,
-  inputs,       // the microbatch's tokens
-  constants,    // rotary tables and the like
-  cache,        // keys and values of earlier tokens
-  results,      // the microbatch's loss
+  inputs,     // the microbatch's tokens
+  constants,  // rotary tables and the like
+  cache,      // keys and values of earlier tokens
+  results,    // the microbatch's loss
 };
 constexpr int region_count = 9;
 
@@ -63,11 +63,11 @@ struct Run {
   ops::Stream& stream;
   const std::vector<BufferInfo>& buffers;
   std::byte* base[region_count];
-  float loss_weight = 1.0f;      // one over the valid tokens of the global batch
-  bool accumulate = false;       // weight gradients: add to what is there
-  uint64_t dropout_key = 0;      // of this step
-  int64_t first_sequence = 0;    // number of the microbatch's first sequence in the global batch
-  Profile* profile = nullptr;    // null: nothing is measured
+  float loss_weight = 1.0f;              // one over the valid tokens of the global batch
+  bool accumulate = false;               // weight gradients: add to what is there
+  uint64_t dropout_key = 0;              // of this step
+  int64_t first_sequence = 0;            // number of the microbatch's first sequence in the global batch
+  Profile* profile = nullptr;            // null: nothing is measured
   comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
 
   void* at(BufferId id) const {
@@ -76,12 +76,14 @@ struct Run {
     return base[static_cast<int>(buffer.region)] + buffer.offset;
   }
   template <class T>
-  T* as(BufferId id) const { return static_cast<T*>(at(id)); }
+  T* as(BufferId id) const {
+    return static_cast<T*>(at(id));
+  }
 };
 
 struct Instruction {
   std::string module;  // for errors and profiles
-  std::string kind;  // "linear", "linear dX", "linear dW"
+  std::string kind;    // "linear", "linear dX", "linear dW"
   std::vector<BufferId> reads, writes;
   std::function<void(const Run&)> run;
 };
@@ -93,7 +95,8 @@ using AfterInstruction = std::function<void(size_t instruction)>;
 
 void execute(const Program& program, const Run& run, const AfterInstruction& after = {});
 // Two programs on two streams, submitted by turns, so that the device works on both at once.
-void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run, const AfterInstruction& after_second = {});
+void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run,
+                      const AfterInstruction& after_second = {});
 
 // Gives every buffer of the programs that is not placed yet its place. A buffer made by one program and used by another goes to the
 // region that lives so long; one that a single program uses lies in the workspace, where memory is reused as soon as nobody needs it.
@@ -101,6 +104,7 @@ struct Layout {
   size_t activations = 0, gradients = 0, workspace = 0;  // bytes of one block each
 };
 // split: the programs I and W (may be empty); full: B (may be empty).
-Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input, const Program& weight);
+Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input,
+                     const Program& weight);
 
 }  // namespace ppengine::engine

@@ -16,7 +16,8 @@ double now() { return std::chrono::duration<double>(TimelineRecorder::Clock::now
 
 }  // namespace
 
-Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options) : model_(model), norm_(norm), options_(std::move(options)), stream_(model.device()) {
+Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
+    : model_(model), norm_(norm), options_(std::move(options)), stream_(model.device()) {
   if (options_.hook) options_.hook->check(model.sharding() != nullptr);
   size_t largest = 0;
   for (int index : model.stages()) {
@@ -78,7 +79,8 @@ void Reducer::final_gradients(int index, std::span<const int> parameters, ops::S
   for (int id : parameters) {
     const ParameterRange& range = *stage.store->find(id);
     char& final = stage.final[static_cast<size_t>(&range - stage.store->ranges().data())];
-    if (final) throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[static_cast<size_t>(id)].name));
+    if (final)
+      throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[static_cast<size_t>(id)].name));
     final = 1;
     --stage.missing[static_cast<size_t>(range.bucket)];
   }
@@ -103,7 +105,8 @@ void Reducer::stage_done(int index) {
   if (stage.next < stage.buckets.size())
     for (const ParameterRange& range : stage.store->ranges())
       if (range.bucket == static_cast<int>(stage.next) && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
-        throw Error(fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[static_cast<size_t>(range.id)].name));
+        throw Error(
+            fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[static_cast<size_t>(range.id)].name));
   if (model_.sharding()) model_.sharding()->end_gradients(index);
 }
 

@@ -28,7 +28,7 @@ struct TimedReduction {
 class Reducer final : public GradientSink {
  public:
   struct Options {
-    comm::Communicator* data = nullptr;    // used by nobody else; null: one rank, nothing to sum
+    comm::Communicator* data = nullptr;  // used by nobody else; null: one rank, nothing to sum
     std::shared_ptr<GradientHook> hook;
     // After a bucket is reduced, on the reducer's thread: an optimizer's step, say. Not for weights that several stages use.
     std::function<void(int stage, size_t bucket, ops::Stream& stream)> reduced;
@@ -77,8 +77,8 @@ class Reducer final : public GradientSink {
   Options options_;
   std::map<int, Tracked> stages_;
   bool add_ = false, last_ = true;
-  ops::Stream stream_;   // the thread's
-  ops::Buffer part_;     // sharded and adding: what has just been reduced
+  ops::Stream stream_;  // the thread's
+  ops::Buffer part_;    // sharded and adding: what has just been reduced
   double squares_ = 0;
   std::vector<TimedReduction> timings_;
 

@@ -9,8 +9,8 @@
 
 namespace ppengine::engine {
 
-Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores, const std::shared_ptr<ops::Device>& device,
-                   bool training, ops::MemoryCounter& counter)
+Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores,
+                   const std::shared_ptr<ops::Device>& device, bool training, ops::MemoryCounter& counter)
     : data_(*options.data), stages_(std::move(stages)), stores_(std::move(stores)) {
   for (const ParameterStore* one : stores_) {
     parameter_stride_ = std::max(parameter_stride_, ops::align_up(one->count() * ops::size_of(one->compute_type())));
@@ -34,10 +34,11 @@ Sharding::Block* Sharding::find(std::vector<Block>& blocks, int stage) const {
   return found == blocks.end() ? nullptr : &*found;
 }
 
-comm::Pending Sharding::gather_bucket(const ParameterStore& from, const Bucket& bucket, const void* local, void* whole, ops::Type type, ops::Stream& after) {
+comm::Pending Sharding::gather_bucket(const ParameterStore& from, const Bucket& bucket, const void* local, void* whole, ops::Type type,
+                                      ops::Stream& after) {
   const size_t element = ops::size_of(type);
-  return data_.all_gather(static_cast<const std::byte*>(local) + from.local_begin(bucket) * element, static_cast<std::byte*>(whole) + bucket.begin * element,
-                          from.local_count(bucket), type, after);
+  return data_.all_gather(static_cast<const std::byte*>(local) + from.local_begin(bucket) * element,
+                          static_cast<std::byte*>(whole) + bucket.begin * element, from.local_count(bucket), type, after);
 }
 
 void Sharding::unshard(int stage, ops::Stream& after) {
@@ -76,7 +77,8 @@ float* Sharding::begin_gradients(int stage, ops::Stream& stream) {
   if (float* held = gradients(stage)) return held;
   auto block = std::ranges::find_if(gradient_blocks_, [](const Block& one) { return one.free && one.stage < 0; });
   if (block == gradient_blocks_.end()) {
-    if (released_.empty()) throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage, gradient_blocks_.size()));
+    if (released_.empty())
+      throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage, gradient_blocks_.size()));
     block = gradient_blocks_.begin() + released_.front();
     released_.erase(released_.begin());
     if (wait_reduced) wait_reduced(block->stage);
@@ -90,7 +92,8 @@ float* Sharding::begin_gradients(int stage, ops::Stream& stream) {
 
 float* Sharding::gradients(int stage) const {
   const Block* block = find(gradient_blocks_, stage);
-  return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<size_t>(block - gradient_blocks_.data()) * gradient_stride_)) : nullptr;
+  return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<size_t>(block - gradient_blocks_.data()) * gradient_stride_))
+               : nullptr;
 }
 
 void Sharding::end_gradients(int stage) {
@@ -104,7 +107,8 @@ const float* Sharding::gather(int stage, const float* local, ops::Stream& stream
   PPENGINE_ASSERT(gradient_memory_.data() != nullptr);
   const ParameterStore& from = store(stage);
   std::vector<comm::Pending> parts;
-  for (const Bucket& bucket : from.buckets()) parts.push_back(gather_bucket(from, bucket, local, gradient_memory_.data(), ops::Type::f32, stream));
+  for (const Bucket& bucket : from.buckets())
+    parts.push_back(gather_bucket(from, bucket, local, gradient_memory_.data(), ops::Type::f32, stream));
   for (const comm::Pending& one : parts) one.wait();
   return gradient_memory_.as<float>();
 }

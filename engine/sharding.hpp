@@ -20,8 +20,8 @@ struct ShardingOptions {
 // Not thread-safe: one rank's pipelines use it by turns.
 class Sharding {
  public:
-  Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores, const std::shared_ptr<ops::Device>& device,
-           bool training, ops::MemoryCounter& counter);
+  Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores,
+           const std::shared_ptr<ops::Device>& device, bool training, ops::MemoryCounter& counter);
 
   comm::Communicator& data() const { return data_; }
 
@@ -42,18 +42,19 @@ class Sharding {
   // Blocks until the stage's gradient has been reduced.
   std::function<void(int stage)> wait_reduced;
 
-  // A whole flat buffer of the stage from all ranks' parts of it (values, gradients, optimizer state), for files; stays until the next call.
-  // All ranks call it, between steps.
+  // A whole flat buffer of the stage from all ranks' parts of it (values, gradients, optimizer state), for files; stays until the next
+  // call. All ranks call it, between steps.
   const float* gather(int stage, const float* local, ops::Stream& stream);
 
  private:
   struct Block {
     int stage = -1;
-    bool free = true;              // whoever wants it may have it, after waiting
+    bool free = true;  // whoever wants it may have it, after waiting
     std::vector<comm::Pending> gathering;
   };
   const ParameterStore& store(int stage) const;
-  comm::Pending gather_bucket(const ParameterStore& store, const Bucket& bucket, const void* local, void* whole, ops::Type type, ops::Stream& after);
+  comm::Pending gather_bucket(const ParameterStore& store, const Bucket& bucket, const void* local, void* whole, ops::Type type,
+                              ops::Stream& after);
   Block* find(std::vector<Block>& blocks, int stage) const;
 
   comm::Communicator& data_;

@@ -98,7 +98,8 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
     if (cut == 0 || cut == static_cast<int>(graph.nodes().size()))
       throw ConfigError(fmt::format("--split: a cut at '{}' leaves a stage without anything to do", name));
     if (!cuts.empty() && cut <= cuts.back())
-      throw ConfigError(fmt::format("--split: '{}' does not come after the module before it in the list; name the modules in the model's order", name));
+      throw ConfigError(
+          fmt::format("--split: '{}' does not come after the module before it in the list; name the modules in the model's order", name));
     cuts.push_back(cut);
   }
   return make_stages(graph, cuts);
@@ -118,7 +119,8 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::ve
   const auto candidates = places(graph);
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));
   if (static_cast<size_t>(stages) > candidates.size() + 1)
-    throw ConfigError(fmt::format("the model can be cut into at most {} stages, not {}: use fewer --stages or a deeper model", candidates.size() + 1, stages));
+    throw ConfigError(fmt::format("the model can be cut into at most {} stages, not {}: use fewer --stages or a deeper model",
+                                  candidates.size() + 1, stages));
   // Pieces between places where a cut is possible, and what a cut costs: what crosses it, as arithmetic that would take as long.
   const auto last = last_uses(graph);
   std::vector<int> ends = candidates;

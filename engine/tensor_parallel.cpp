@@ -16,8 +16,7 @@ class GraphSharder {
   GraphSharder(const Graph& whole, int rank, int ranks, bool sequence_parallel)
       : from_(whole), rank_(rank), ranks_(ranks), rows_(sequence_parallel), matched_(whole.tensor_plan().size()) {
     if (whole.tensor_plan().empty())
-      throw ConfigError(
-          fmt::format("--tp {}: the model does not say how to divide it: call Graph::tensor_plan", ranks));
+      throw ConfigError(fmt::format("--tp {}: the model does not say how to divide it: call Graph::tensor_plan", ranks));
     to_.parameters_ = whole.parameters();
     to_.tensor_plan_ = whole.tensor_plan();
   }
@@ -34,8 +33,8 @@ class GraphSharder {
     }
     for (size_t i = 0; i < matched_.size(); ++i)
       if (!matched_[i])
-        throw ConfigError(fmt::format("the tensor plan names {}, and the model has no such linear or embedding",
-                                      from_.tensor_plan()[i].module));
+        throw ConfigError(
+            fmt::format("the tensor plan names {}, and the model has no such linear or embedding", from_.tensor_plan()[i].module));
     // At the end, since only runs that ask for the output need what is added for it.
     to_.loss_ = from_.loss_value() < 0 ? -1 : outside(from_.loss_value(), "the loss");
     to_.output_ = from_.output_value() < 0 ? -1 : outside(from_.output_value(), "the output");
@@ -70,17 +69,17 @@ class GraphSharder {
     Place& from = place(id);
     if (from.has == Has::all) return from.value;
     if (from.gathered.id < 0)
-      from.gathered = meet(from.has == Has::rows ? TensorMeeting::gather_rows : TensorMeeting::gather_width,
-                           to_.info(from.value).name, from.value, whole_width(id));
+      from.gathered = meet(from.has == Has::rows ? TensorMeeting::gather_rows : TensorMeeting::gather_width, to_.info(from.value).name,
+                           from.value, whole_width(id));
     return from.gathered;
   }
 
   int outside(int id, const char* what) {
     if (place(id).has == Has::width)
-      throw ConfigError(fmt::format(
-          "{} is divided over tensor-parallel ranks: the tensor plan must end in a linear that is split by inputs "
-          "or by the vocabulary",
-          what));
+      throw ConfigError(
+          fmt::format("{} is divided over tensor-parallel ranks: the tensor plan must end in a linear that is split by inputs "
+                      "or by the vocabulary",
+                      what));
     return everything(id).id;
   }
 
@@ -106,12 +105,10 @@ class GraphSharder {
     }
     if (kind == "cross_entropy" && place(node.inputs[0]).has == Has::vocabulary) {
       auto op = make_split_cross_entropy_node(whole_width(node.inputs[0]), rank_, ranks_);
-      return {to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {},
-                           info.width, info.kind)};
+      return {
+          to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {}, info.width, info.kind)};
     }
-    const auto any = [&](Has has) {
-      return std::ranges::any_of(node.inputs, [&](int id) { return place(id).has == has; });
-    };
+    const auto any = [&](Has has) { return std::ranges::any_of(node.inputs, [&](int id) { return place(id).has == has; }); };
     if (any(Has::width)) return on_part_of_width(node, info);
     if (any(Has::rows))
       if (auto part = node.op->rows_part(rank_, ranks_)) return on_part_of_rows(node, info, std::move(part));
@@ -122,13 +119,10 @@ class GraphSharder {
 
   Place on_part_of_width(const Node& node, const ValueInfo& info) {
     const auto divided = [&](int id) { return place(id).has == Has::width; };
-    auto part = std::ranges::all_of(node.inputs, divided) && node.parameters.empty()
-                    ? node.op->part(ranks_, node.module)
-                    : nullptr;
+    auto part = std::ranges::all_of(node.inputs, divided) && node.parameters.empty() ? node.op->part(ranks_, node.module) : nullptr;
     if (!part)
-      throw ConfigError(
-          fmt::format("--tp {}: {} ({}) cannot work on a part of its input; the tensor plan must keep it whole", ranks_,
-                      node.module, node.op->kind()));
+      throw ConfigError(fmt::format("--tp {}: {} ({}) cannot work on a part of its input; the tensor plan must keep it whole", ranks_,
+                                    node.module, node.op->kind()));
     check_divides(info.width, "width", node.module);
     std::vector<Value> inputs;
     for (int id : node.inputs) inputs.push_back(place(id).value);
@@ -138,9 +132,8 @@ class GraphSharder {
   Place on_part_of_rows(const Node& node, const ValueInfo& info, std::shared_ptr<const NodeOp> part) {
     std::vector<Value> inputs;
     for (int id : node.inputs)
-      inputs.push_back(place(id).has == Has::rows
-                           ? place(id).value
-                           : meet(TensorMeeting::take_rows, node.module, everything(id), whole_width(id)));
+      inputs.push_back(place(id).has == Has::rows ? place(id).value
+                                                  : meet(TensorMeeting::take_rows, node.module, everything(id), whole_width(id)));
     const Value result = to_.add_node(node.module, std::move(part), inputs, node.parameters, info.width, info.kind);
     set_row_parts(result);
     return {result, Has::rows};
@@ -153,8 +146,7 @@ class GraphSharder {
 
   // What each rank has of the result is a summand of it.
   Place sum(const std::string& module, Value summand, int64_t width) {
-    return {meet(rows_ ? TensorMeeting::sum_rows : TensorMeeting::sum, module, summand, width),
-            rows_ ? Has::rows : Has::all};
+    return {meet(rows_ ? TensorMeeting::sum_rows : TensorMeeting::sum, module, summand, width), rows_ ? Has::rows : Has::all};
   }
 
   // Each token is in one rank's part of the table; the others' summands are zeros, also for its position.
@@ -165,8 +157,8 @@ class GraphSharder {
     check_vocabulary(table[0], node.module);
     check_uses(node, 0, TensorSplit::vocabulary);
     divide(node.parameters[0], 0, {table[0]});
-    const Value summand = to_.add_node(node.module, make_embedding_node(options, rank_, ranks_),
-                                       {everything(node.inputs[0])}, node.parameters, options.width);
+    const Value summand = to_.add_node(node.module, make_embedding_node(options, rank_, ranks_), {everything(node.inputs[0])},
+                                       node.parameters, options.width);
     return sum(node.module, summand, options.width);
   }
 
@@ -179,8 +171,7 @@ class GraphSharder {
       if (!vocabulary) check_divides(section, "output width", node.module);
     Place& src = place(node.inputs[0]);
     if (src.has == Has::width || src.has == Has::vocabulary)
-      throw ConfigError(
-          fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));
+      throw ConfigError(fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));
     const int64_t in = to_.info(src.value).width;
     // One for all that read the value: its gradient is summed over ranks once.
     if (src.copied.id < 0)
@@ -190,8 +181,7 @@ class GraphSharder {
     if (bias) divide(node.parameters[1], 0, sections);
     const int64_t mine = vocabulary ? stretch_of(out, rank_, ranks_).count : out / ranks_;
     auto op = make_linear_node(in, {.out = mine, .bias = bias}, stretch_of(out, 0, ranks_).count);
-    return {to_.add_node(node.module, std::move(op), {src.copied}, node.parameters, mine),
-            vocabulary ? Has::vocabulary : Has::width};
+    return {to_.add_node(node.module, std::move(op), {src.copied}, node.parameters, mine), vocabulary ? Has::vocabulary : Has::width};
   }
 
   Place split_inputs(const Node& node) {
@@ -204,15 +194,14 @@ class GraphSharder {
     const bool bias = node.parameters.size() > 1 && rank_ == 0;
     std::vector<int> parameters{node.parameters[0]};
     if (bias) parameters.push_back(node.parameters[1]);
-    const Value summand = to_.add_node(node.module, make_linear_node(in, {.out = out, .bias = bias}), {src.value},
-                                       std::move(parameters), out);
+    const Value summand =
+        to_.add_node(node.module, make_linear_node(in, {.out = out, .bias = bias}), {src.value}, std::move(parameters), out);
     return sum(node.module, summand, out);
   }
 
   void check_vocabulary(int64_t size, const std::string& module) const {
     if (size < ranks_)
-      throw ConfigError(fmt::format("--tp {}: {} has a vocabulary of {}, which is not enough for so many ranks", ranks_,
-                                    module, size));
+      throw ConfigError(fmt::format("--tp {}: {} has a vocabulary of {}, which is not enough for so many ranks", ranks_, module, size));
   }
 
   // A weight that several nodes use (a tied embedding and head) must be divided in the same way by all of them.
@@ -221,8 +210,8 @@ class GraphSharder {
       if (std::ranges::find(other.parameters, node.parameters[which]) == other.parameters.end() || other.module == node.module) continue;
       const TensorRule* rule = rule_of(other);
       if (split == TensorSplit::vocabulary && rule && rule->split == split) continue;
-      throw ConfigError(fmt::format("{}: its weight {} is used elsewhere too and cannot be divided by the tensor plan",
-                                    node.module, from_.parameters()[static_cast<size_t>(node.parameters[which])].name));
+      throw ConfigError(fmt::format("{}: its weight {} is used elsewhere too and cannot be divided by the tensor plan", node.module,
+                                    from_.parameters()[static_cast<size_t>(node.parameters[which])].name));
     }
   }
 
@@ -239,8 +228,7 @@ class GraphSharder {
     int64_t sum = 0;
     for (int64_t section : sections) sum += section;
     if (sum != whole[dimension])
-      throw ConfigError(fmt::format("{}: the sections of the tensor plan make {}, and the shape is {}", info.name, sum,
-                                    whole.text()));
+      throw ConfigError(fmt::format("{}: the sections of the tensor plan make {}, and the shape is {}", info.name, sum, whole.text()));
     const Placement placement{dimension, rank_, ranks_, sections, whole};
     PPENGINE_ASSERT(!info.placement.is_split() || info.placement == placement);
     info.placement = placement;

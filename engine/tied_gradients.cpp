@@ -18,7 +18,8 @@ TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : m
       if (model.has_stage(stage)) tied.count = model.parameters(stage).local_count(bucket_of(tied, stage));
     if (tied.count == 0) continue;  // no stage of this rank uses it
     const auto elsewhere = [&](int stage) { return !model.has_stage(stage); };
-    if (model.has_stage(tied.stages.front()) && std::any_of(tied.stages.begin(), tied.stages.end(), elsewhere)) largest = std::max(largest, tied.bytes());
+    if (model.has_stage(tied.stages.front()) && std::any_of(tied.stages.begin(), tied.stages.end(), elsewhere))
+      largest = std::max(largest, tied.bytes());
     tied_.push_back(std::move(tied));
   }
   if (largest > 0) incoming_ = ops::Buffer(model.device(), largest, &model.memory());

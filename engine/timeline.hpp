@@ -10,7 +10,7 @@ namespace ppengine::engine {
 
 struct TimedAction {
   schedules::Action action;
-  bool overlapped = false;  // first part of an OVERLAP_F_B; the next entry is the second, with the same times
+  bool overlapped = false;    // first part of an OVERLAP_F_B; the next entry is the second, with the same times
   double start = 0, end = 0;  // seconds since the recorder's zero
 };
 

@@ -37,8 +37,9 @@ class TraceWriter {
     for (std::size_t rank = 0; rank < rows.size(); ++rank) arrows(static_cast<int>(rank), rows[rank]);
     for (std::size_t rank = 0; rank < reductions.size(); ++rank)
       for (const TimedReduction& one : reductions[rank])
-        event(R"({{"name":"stage {} bucket {}","cat":"reduction","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":3,"args":{{"bytes":{}}}}})", one.stage, one.bucket,
-              microseconds(one.start), 1e6 * (one.end - one.start), rank, one.bytes);
+        event(
+            R"({{"name":"stage {} bucket {}","cat":"reduction","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":3,"args":{{"bytes":{}}}}})",
+            one.stage, one.bucket, microseconds(one.start), 1e6 * (one.end - one.start), rank, one.bytes);
     text_ += "\n]}\n";
     file_.write(text_);
     file_.commit();
@@ -74,13 +75,16 @@ class TraceWriter {
       const std::size_t run = i / run_length(rank);
       Action cell[2] = {one.action, {}};
       if (one.overlapped && i + 1 < row.size()) cell[1] = row[++i].action;
-      event(R"({{"name":"{}","cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{"step":{},"stage":{},"microbatch":{}}}}})",
-            schedules::cell_text(cell), one.overlapped ? "OVERLAP_F_B" : schedules::type_name(one.action.type), microseconds(one.start),
-            1e6 * (one.end - one.start), rank, lane_of(one.action.type), first_step_ + static_cast<std::int64_t>(run), one.action.stage, one.action.microbatch);
+      event(
+          R"({{"name":"{}","cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{"step":{},"stage":{},"microbatch":{}}}}})",
+          schedules::cell_text(cell), one.overlapped ? "OVERLAP_F_B" : schedules::type_name(one.action.type), microseconds(one.start),
+          1e6 * (one.end - one.start), rank, lane_of(one.action.type), first_step_ + static_cast<std::int64_t>(run), one.action.stage,
+          one.action.microbatch);
       // Where arrows end: the first computation of a run that reads what came from another stage.
       for (const Action& part : cell)
         if (part.type == ActionType::forward || schedules::gives_input_gradient(part.type))
-          users_[key(rank % copies_, run, part.stage, static_cast<int>(part.microbatch), part.type != ActionType::forward)] = {rank, one.start, one.end};
+          users_[key(rank % copies_, run, part.stage, static_cast<int>(part.microbatch), part.type != ActionType::forward)] = {
+              rank, one.start, one.end};
     }
   }
 
@@ -89,12 +93,14 @@ class TraceWriter {
       const Action& action = row[i].action;
       if (!schedules::is_send(action.type)) continue;
       const bool backward = action.type == ActionType::send_backward;
-      const auto user = users_.find(key(rank % copies_, i / run_length(rank), schedules::peer_stage(action), static_cast<int>(action.microbatch), backward));
+      const auto user = users_.find(
+          key(rank % copies_, i / run_length(rank), schedules::peer_stage(action), static_cast<int>(action.microbatch), backward));
       if (user == users_.end()) continue;
       const auto& [to, start, end] = user->second;
       const char* name = backward ? "gradient" : "activation";
       ++arrows_;
-      event(R"({{"name":"{}","cat":"message","ph":"s","id":{},"ts":{:.3f},"pid":{},"tid":1}})", name, arrows_, microseconds(row[i].start), rank);
+      event(R"({{"name":"{}","cat":"message","ph":"s","id":{},"ts":{:.3f},"pid":{},"tid":1}})", name, arrows_, microseconds(row[i].start),
+            rank);
       event(R"({{"name":"{}","cat":"message","ph":"f","bp":"e","id":{},"ts":{:.3f},"pid":{},"tid":0}})", name, arrows_,
             microseconds(std::max(start, std::min(row[i].start, end))), to);
     }
@@ -102,8 +108,11 @@ class TraceWriter {
 
   std::uint64_t key(int copy, std::size_t run, int stage, int microbatch, bool backward) const {
     const std::uint64_t place = (static_cast<std::uint64_t>(run) * static_cast<std::uint64_t>(copies_) + static_cast<std::uint64_t>(copy));
-    return ((place * static_cast<std::uint64_t>(plan_.stages) + static_cast<std::uint64_t>(stage)) * static_cast<std::uint64_t>(plan_.microbatches) +
-            static_cast<std::uint64_t>(microbatch)) * 2 + (backward ? 1 : 0);
+    return ((place * static_cast<std::uint64_t>(plan_.stages) + static_cast<std::uint64_t>(stage)) *
+                static_cast<std::uint64_t>(plan_.microbatches) +
+            static_cast<std::uint64_t>(microbatch)) *
+               2 +
+           (backward ? 1 : 0);
   }
 
   AtomicFile file_;
@@ -119,8 +128,9 @@ class TraceWriter {
 
 }  // namespace
 
-void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies, const std::vector<std::vector<TimedAction>>& rows,
-                 std::int64_t first_step, const std::vector<std::vector<TimedReduction>>& reductions) {
+void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies,
+                 const std::vector<std::vector<TimedAction>>& rows, std::int64_t first_step,
+                 const std::vector<std::vector<TimedReduction>>& reductions) {
   TraceWriter(file, plan, copies, first_step).write(rows, reductions);
 }
 

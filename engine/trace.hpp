@@ -13,7 +13,8 @@ namespace ppengine::engine {
 // rows: by rank of the world, `copies` of them (data- and tensor-parallel ones) for each rank of the plan; each has one or more runs of
 // the plan, one after the other. reductions: by rank, in the lane for reduction.
 // The file appears under its name when it is complete. FileError where it cannot be written.
-void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies, const std::vector<std::vector<TimedAction>>& rows,
-                 std::int64_t first_step, const std::vector<std::vector<TimedReduction>>& reductions = {});
+void write_trace(const std::filesystem::path& file, const schedules::Plan& plan, int copies,
+                 const std::vector<std::vector<TimedAction>>& rows, std::int64_t first_step,
+                 const std::vector<std::vector<TimedReduction>>& reductions = {});
 
 }  // namespace ppengine::engine

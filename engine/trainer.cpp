@@ -17,12 +17,14 @@ void refuse_unused(const Graph& graph, const std::vector<StageCut>& cuts) {
   std::vector<std::string> names;
   for (const StageCut& cut : cuts)
     for (int id : gradient_order(graph, cut).unused) names.push_back(graph.parameters()[static_cast<size_t>(id)].name);
-  if (!names.empty()) throw ConfigError(fmt::format("the loss does not depend on {}: remove them, or allow unused parameters", fmt::join(names, ", ")));
+  if (!names.empty())
+    throw ConfigError(fmt::format("the loss does not depend on {}: remove them, or allow unused parameters", fmt::join(names, ", ")));
 }
 
 }  // namespace
 
-Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length)
+Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
+                 int64_t length)
     : options_(options), mesh_(world, options_.parallel.mesh()) {
   const ParallelOptions& parallel = options_.parallel;
   graph_ = graph;
@@ -30,7 +32,8 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   graph_ = shard_graph(graph, mesh_.place().tensor, parallel.tensor, parallel.sequence_parallel);
   if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
   if (batch_size % parallel.data != 0)
-    throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data, parallel.data));
+    throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data,
+                                  parallel.data));
   if (options_.optimizer_in_backward && options_.grad_clip > 0)
     throw ConfigError("clipping needs the norm of all gradients before the first update: use --grad-clip 0, or no updates in the backward");
 
@@ -47,7 +50,8 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
     how.sharding = ShardingOptions{&mesh_.data(), active.gathered, active.gradients};
   }
   model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, how);
-  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor()});
+  pipeline_ =
+      std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());

@@ -26,18 +26,18 @@ namespace ppengine::engine {
 struct TrainerOptions {
   ParallelOptions parallel;
   OptimizerOptions optimizer;
-  double grad_clip = 0;   // 0: no clipping
+  double grad_clip = 0;  // 0: no clipping
   bool recompute = false;
-  uint64_t seed = 0;      // of initial weights and dropout
+  uint64_t seed = 0;  // of initial weights and dropout
 
   // Data parallel.
-  BucketOptions buckets;                     // of gradients that are reduced together
-  HookOptions hook;                          // how they are
-  std::shared_ptr<GradientHook> own_hook;    // in place of a built-in one
-  bool verify = true;                        // compare models and settings of all ranks at the start
-  bool broadcast = true;                     // weights of the first data-parallel rank go to the others, at the start and in synchronize()
-  bool allow_unused = true;                  // false: parameters that the loss does not depend on are an error that names them
-  bool optimizer_in_backward = false;        // each bucket is updated as soon as it is reduced; needs grad_clip = 0
+  BucketOptions buckets;                   // of gradients that are reduced together
+  HookOptions hook;                        // how they are
+  std::shared_ptr<GradientHook> own_hook;  // in place of a built-in one
+  bool verify = true;                      // compare models and settings of all ranks at the start
+  bool broadcast = true;                   // weights of the first data-parallel rank go to the others, at the start and in synchronize()
+  bool allow_unused = true;                // false: parameters that the loss does not depend on are an error that names them
+  bool optimizer_in_backward = false;      // each bucket is updated as soon as it is reduced; needs grad_clip = 0
 };
 
 // What to do when some data-parallel ranks have no more data.
@@ -48,13 +48,13 @@ enum class Uneven {
 };
 
 struct StepResult {
-  int64_t step = 0;        // from 1
-  double loss = 0;         // mean over the valid tokens of the whole batch, before the update
-  double grad_norm = 0;    // before clipping
+  int64_t step = 0;      // from 1
+  double loss = 0;       // mean over the valid tokens of the whole batch, before the update
+  double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;      // of the whole batch
+  int64_t tokens = 0;  // of the whole batch
   double seconds = 0;
-  double idle_share = 0;   // of this rank's time in the plan
+  double idle_share = 0;     // of this rank's time in the plan
   double backward = 0;       // seconds of this rank's backwards
   double communication = 0;  // seconds in which buckets of this rank were being reduced
   double overlap = 0;        // of these, before its last forward or backward had ended
@@ -117,9 +117,9 @@ class Trainer {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<TiedGradients> tied_gradients_;
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
-  std::unique_ptr<comm::Communicator> reducing_;  // of the data-parallel ranks, for the reducer alone
+  std::unique_ptr<comm::Communicator> reducing_;                      // of the data-parallel ranks, for the reducer alone
   std::unique_ptr<GradientNorm> norm_;
-  std::unique_ptr<Reducer> reducer_;              // null: nothing to reduce
+  std::unique_ptr<Reducer> reducer_;  // null: nothing to reduce
   // Batches whose gradients are there already, and the weight of their losses.
   struct Held {
     int64_t batches = 0, valid = 0, tokens = 0;

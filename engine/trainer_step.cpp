@@ -94,7 +94,8 @@ std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven
   }
   if (active == 0) return std::nullopt;
   if (uneven == Uneven::stop && !without.empty())
-    throw Error(fmt::format("no more data on rank {} at step {}, while others have some: all stop", fmt::join(without, ", "), optimizer_->steps() + 1));
+    throw Error(fmt::format("no more data on rank {} at step {}, while others have some: all stop", fmt::join(without, ", "),
+                            optimizer_->steps() + 1));
   const double factor = uneven == Uneven::average_all ? double(active) / double(all.size()) : 1.0;
   const Share share{mine, 0, mine ? mine->sequences : 0, static_cast<uint64_t>(mesh_.place().data) << 32};
   return update(std::span(&share, 1), valid, factor, lr);

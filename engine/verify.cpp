@@ -33,8 +33,8 @@ void verify_same_model(comm::Communicator& world, const Graph& graph, const std:
     for (size_t i = 0; i < std::max(first.size(), theirs.size()); ++i) {
       const std::string a = i < first.size() ? first[i] : "nothing", b = i < theirs.size() ? theirs[i] : "nothing";
       if (a != b)
-        throw ConfigError(fmt::format("ranks differ: rank {} has {}, rank {} has {}: give all ranks the same model and options", world.world_rank(0), a,
-                                      world.world_rank(static_cast<int>(rank)), b));
+        throw ConfigError(fmt::format("ranks differ: rank {} has {}, rank {} has {}: give all ranks the same model and options",
+                                      world.world_rank(0), a, world.world_rank(static_cast<int>(rank)), b));
     }
   }
 }

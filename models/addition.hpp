@@ -20,11 +20,11 @@ struct Sum {
 
 // What the model sees: both numbers with two digits, then the answer's three digits from the ones upwards, as one adds
 // by hand: 23+58 is "23+58=180;", carries are known when they are needed. What people see: "23+58=81".
-std::string encode_question(const Sum& sum);               // "23+58="
-std::string encode_answer(const Sum& sum);                 // "180;"
-std::optional<int> decode_answer(std::string_view text);   // "180;..." -> 81; empty where it is not a number
+std::string encode_question(const Sum& sum);                  // "23+58="
+std::string encode_answer(const Sum& sum);                    // "180;"
+std::optional<int> decode_answer(std::string_view text);      // "180;..." -> 81; empty where it is not a number
 std::string show(const Sum& sum, std::optional<int> answer);  // "23+58=81"
-std::optional<Sum> parse_question(std::string_view text);  // "23+58", "23 + 58 ="
+std::optional<Sum> parse_question(std::string_view text);     // "23+58", "23 + 58 ="
 
 inline constexpr int question_tokens = 6;
 inline constexpr int answer_tokens = 4;  // with the ';'

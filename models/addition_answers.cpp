@@ -11,8 +11,8 @@ constexpr std::int64_t length = question_tokens + answer_tokens - 1;  // the las
 constexpr std::size_t sums_at_once = 256;
 
 // The most likely next token behind `position`, for all sequences of the batch; known on every rank.
-std::vector<std::int64_t> next_tokens(engine::Evaluator& evaluator, comm::Communicator& world, const engine::Batch& batch, std::int64_t position,
-                                      std::int64_t vocabulary) {
+std::vector<std::int64_t> next_tokens(engine::Evaluator& evaluator, comm::Communicator& world, const engine::Batch& batch,
+                                      std::int64_t position, std::int64_t vocabulary) {
   std::vector<std::int64_t> next(static_cast<std::size_t>(batch.sequences), -1);
   evaluator.on_output = [&](std::int64_t first, std::int64_t sequences, std::span<const float> logits) {
     for (std::int64_t i = 0; i < sequences; ++i) {
@@ -28,7 +28,8 @@ std::vector<std::int64_t> next_tokens(engine::Evaluator& evaluator, comm::Commun
 
 }  // namespace
 
-std::vector<std::optional<int>> answer_sums(engine::Evaluator& evaluator, comm::Communicator& world, std::span<const Sum> sums, std::int64_t vocabulary) {
+std::vector<std::optional<int>> answer_sums(engine::Evaluator& evaluator, comm::Communicator& world, std::span<const Sum> sums,
+                                            std::int64_t vocabulary) {
   std::vector<std::optional<int>> answers;
   for (std::size_t begin = 0; begin < sums.size(); begin += sums_at_once) {
     const auto part = sums.subspan(begin, std::min(sums_at_once, sums.size() - begin));
@@ -38,13 +39,15 @@ std::vector<std::optional<int>> answer_sums(engine::Evaluator& evaluator, comm::
     ids.assign(static_cast<std::size_t>(count * length), ';');
     batch.inputs[1].tokens.assign(ids.size(), masked_target);
     std::vector<std::string> texts(part.size());
-    for (std::size_t i = 0; i < part.size(); ++i) std::ranges::copy(encode_question(part[i]), ids.begin() + static_cast<std::ptrdiff_t>(i) * length);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      std::ranges::copy(encode_question(part[i]), ids.begin() + static_cast<std::ptrdiff_t>(i) * length);
     for (int k = 0; k < answer_tokens; ++k) {
       const std::int64_t position = question_tokens - 1 + k;
       const auto next = next_tokens(evaluator, world, batch, position, vocabulary);
       for (std::size_t i = 0; i < part.size(); ++i) {
         texts[i] += static_cast<char>(next[i]);
-        if (k + 1 < answer_tokens) ids[i * static_cast<std::size_t>(length) + static_cast<std::size_t>(position) + 1] = static_cast<std::int32_t>(next[i]);
+        if (k + 1 < answer_tokens)
+          ids[i * static_cast<std::size_t>(length) + static_cast<std::size_t>(position) + 1] = static_cast<std::int32_t>(next[i]);
       }
     }
     for (const std::string& text : texts) answers.push_back(text.back() == ';' ? decode_answer(text) : std::nullopt);

@@ -12,6 +12,7 @@ namespace ppengine::models::addition {
 
 // What the model says to each sum; empty where that is not a number. The evaluator must give the graph's output; all ranks call this,
 // and all get the answers. It takes over evaluator.on_output.
-std::vector<std::optional<int>> answer_sums(engine::Evaluator& evaluator, comm::Communicator& world, std::span<const Sum> sums, std::int64_t vocabulary);
+std::vector<std::optional<int>> answer_sums(engine::Evaluator& evaluator, comm::Communicator& world, std::span<const Sum> sums,
+                                            std::int64_t vocabulary);
 
 }  // namespace ppengine::models::addition

@@ -21,6 +21,7 @@ void build_llama(engine::Graph& graph, const LlamaConfig& config, const BuildOpt
 
 ops::ActivationKind activation_kind(Activation activation);
 // Logits to loss: what every family ends with.
-void finish_causal_model(engine::Graph& graph, engine::Value hidden, std::int64_t vocabulary, const std::string& tied_to, double init_scale);
+void finish_causal_model(engine::Graph& graph, engine::Value hidden, std::int64_t vocabulary, const std::string& tied_to,
+                         double init_scale);
 
 }  // namespace ppengine::models

@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/base/detail/json.hpp>
 #include <ppengine/models/parameters.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
 #include <ppengine/models/weights.hpp>
@@ -43,7 +43,8 @@ std::vector<TensorSpec> optimizer_tensors(const ModelConfig& config, const std::
 template <class Visit>
 void for_each_parameter(engine::ModelRank& model, int stage, bool owned_only, Visit&& visit) {
   for (int id : model.cuts()[static_cast<size_t>(stage)].parameters)
-    if (!owned_only || model.owner(id) == stage) visit(*model.parameters(stage).find(id), model.graph().parameters()[static_cast<size_t>(id)]);
+    if (!owned_only || model.owner(id) == stage)
+      visit(*model.parameters(stage).find(id), model.graph().parameters()[static_cast<size_t>(id)]);
 }
 
 // The parts that tensor-parallel ranks have of one tensor, put together; all of them call it.
@@ -61,7 +62,8 @@ std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement pl
 }
 
 // All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
-void write_part(SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix, const std::function<const float*(int stage)>& flat) {
+void write_part(SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix,
+                const std::function<const float*(int stage)>& flat) {
   std::vector<float> host;
   const comm::Mesh& mesh = trainer.mesh();
   for (int stage : trainer.model().stages()) {
@@ -94,7 +96,8 @@ void copy_companions(const fs::path& from, const fs::path& to) {
   if (from.empty()) return;
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    const bool wanted = entry.is_regular_file() && (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
+    const bool wanted = entry.is_regular_file() &&
+                        (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
     if (!wanted || name == "config.json" || name == state_file || name.ends_with(".index.json")) continue;
     fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
   }
@@ -138,7 +141,8 @@ void make_aside(const fs::path& aside) {
 
 void check_can_save(const fs::path& target) {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
-  if (fs::exists(folder) && !fs::is_directory(folder)) throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
   if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
     throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
   make_aside(aside);
@@ -148,7 +152,7 @@ void check_can_save(const fs::path& target) {
 
 std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
   const fs::path file = folder / state_file;
-  struct stat info {};
+  struct stat info{};
   if (stat(file.c_str(), &info) != 0) return {};
   try {
     const nlohmann::json json = read_json(file, 1 << 20);
@@ -159,7 +163,8 @@ std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
   }
 }
 
-void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state, const fs::path& model_folder) try {
+void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const ModelConfig& config, const RunState& state,
+                     const fs::path& model_folder) try {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
   comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
@@ -176,7 +181,8 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const Mod
   write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
   if (!states.empty()) {
     auto more = SafetensorsWriter::open(aside, moments);
-    for (size_t i = 0; i < states.size(); ++i) write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
+    for (size_t i = 0; i < states.size(); ++i)
+      write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
   }
   world.barrier();
   if (world.rank() == 0) {
@@ -194,7 +200,8 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const Mod
 
 RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const ModelConfig& config) {
   const fs::path file = folder / state_file;
-  if (!fs::exists(file)) throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
+  if (!fs::exists(file))
+    throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
   const nlohmann::json json = read_json(file, 1 << 20);
   const JsonPlace root(json, file.string());
   root.expect_object();
@@ -211,8 +218,8 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   const auto states = optimizer.state_names();
   const char* kind = optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd";
   if (root.at("optimizer").string() != kind)
-    throw FileError(fmt::format("{}: was saved by the optimizer {}, not {}: give --optimizer {}", file.string(), root.at("optimizer").string(), kind,
-                                root.at("optimizer").string()));
+    throw FileError(fmt::format("{}: was saved by the optimizer {}, not {}: give --optimizer {}", file.string(),
+                                root.at("optimizer").string(), kind, root.at("optimizer").string()));
   optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
   if (states.empty()) return state;
   const WeightFiles moments = WeightFiles::open(folder / optimizer_file);

@@ -19,7 +19,8 @@ struct Preset {
   std::int64_t layers, width, heads, sequence, vocabulary;
 };
 // demo is what scripts/demo trains: small enough to learn to add within minutes on two cores.
-constexpr std::array<Preset, 4> presets{{{"demo", 4, 128, 4, 40, 256}, {"tiny", 4, 256, 4, 128, 256}, {"mid", 8, 512, 8, 256, 8192}, {"gpt2", 12, 768, 12, 256, 50257}}};
+constexpr std::array<Preset, 4> presets{
+    {{"demo", 4, 128, 4, 40, 256}, {"tiny", 4, 256, 4, 128, 256}, {"mid", 8, 512, 8, 256, 8192}, {"gpt2", 12, 768, 12, 256, 50257}}};
 
 const Preset* find_preset(std::string_view name) {
   for (const Preset& preset : presets)
@@ -38,11 +39,21 @@ SpecialIds& ids_of(FamilyConfig& family) {
 
 }  // namespace
 
-std::int64_t ModelConfig::vocabulary() const { return std::visit([](const auto& c) { return c.vocabulary; }, family); }
-std::int64_t ModelConfig::positions() const { return std::visit([](const auto& c) { return c.positions; }, family); }
-std::int64_t ModelConfig::layers() const { return std::visit([](const auto& c) { return c.layers; }, family); }
-std::int64_t ModelConfig::width() const { return std::visit([](const auto& c) { return c.width; }, family); }
-bool ModelConfig::tied_head() const { return std::visit([](const auto& c) { return c.tied_head; }, family); }
+std::int64_t ModelConfig::vocabulary() const {
+  return std::visit([](const auto& c) { return c.vocabulary; }, family);
+}
+std::int64_t ModelConfig::positions() const {
+  return std::visit([](const auto& c) { return c.positions; }, family);
+}
+std::int64_t ModelConfig::layers() const {
+  return std::visit([](const auto& c) { return c.layers; }, family);
+}
+std::int64_t ModelConfig::width() const {
+  return std::visit([](const auto& c) { return c.width; }, family);
+}
+bool ModelConfig::tied_head() const {
+  return std::visit([](const auto& c) { return c.tied_head; }, family);
+}
 const SpecialIds& ModelConfig::ids() const {
   return std::visit([](const auto& c) -> const SpecialIds& { return c.ids; }, family);
 }

@@ -31,7 +31,7 @@ struct Gpt2Config {
   double embedding_dropout = 0.1;
   double residual_dropout = 0.1;
   double attention_dropout = 0.1;
-  bool scale_attention = true;                  // by 1 / sqrt(head size)
+  bool scale_attention = true;                    // by 1 / sqrt(head size)
   bool scale_attention_by_inverse_layer = false;  // and by 1 / (layer + 1)
   bool tied_head = true;
   double initializer_range = 0.02;
@@ -43,9 +43,9 @@ enum class RopeScaling { none, linear, dynamic, llama3 };
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::none;
   double theta = 10000.0;
-  double factor = 1.0;            // linear, dynamic, llama3
-  double low_frequency_factor = 1.0;   // llama3
-  double high_frequency_factor = 4.0;  // llama3
+  double factor = 1.0;                  // linear, dynamic, llama3
+  double low_frequency_factor = 1.0;    // llama3
+  double high_frequency_factor = 4.0;   // llama3
   std::int64_t original_positions = 0;  // llama3
 };
 

@@ -23,8 +23,7 @@ Gpt2Config parse_gpt2(const JsonPlace& config) {
   out.width = size_of(config, "n_embd", "hidden_size", 768, max_width);
   out.layers = size_of(config, "n_layer", "num_hidden_layers", 12, max_layers);
   out.heads = size_of(config, "n_head", "num_attention_heads", 12, max_width);
-  if (out.width % out.heads != 0)
-    config.refuse(fmt::format("n_embd = {} cannot be divided by n_head = {}", out.width, out.heads));
+  if (out.width % out.heads != 0) config.refuse(fmt::format("n_embd = {} cannot be divided by n_head = {}", out.width, out.heads));
   out.inner = config.integer_or("n_inner", 4 * out.width, 1, 4 * max_inner);
   out.activation = parse_activation(config, "activation_function", "gelu_new");
   out.layer_norm_epsilon = config.number_or("layer_norm_epsilon", 1e-5, 0, 1);

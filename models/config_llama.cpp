@@ -23,10 +23,14 @@ RopeConfig parse_rope(const JsonPlace& config, std::int64_t positions) {
   const char* key = inner->absent("rope_type") ? "type" : "rope_type";
   const std::string type = inner->string_or(key, "default");
   if (type == "default") return rope;
-  if (type == "linear") rope.scaling = RopeScaling::linear;
-  else if (type == "dynamic") rope.scaling = RopeScaling::dynamic;
-  else if (type == "llama3") rope.scaling = RopeScaling::llama3;
-  else inner->at(key).refuse(fmt::format("is '{}': default, linear, dynamic and llama3 are supported", type));
+  if (type == "linear")
+    rope.scaling = RopeScaling::linear;
+  else if (type == "dynamic")
+    rope.scaling = RopeScaling::dynamic;
+  else if (type == "llama3")
+    rope.scaling = RopeScaling::llama3;
+  else
+    inner->at(key).refuse(fmt::format("is '{}': default, linear, dynamic and llama3 are supported", type));
 
   rope.factor = inner->at("factor").number(1e-6, 1e9);
   if (rope.scaling == RopeScaling::llama3) {
@@ -35,8 +39,7 @@ RopeConfig parse_rope(const JsonPlace& config, std::int64_t positions) {
     if (rope.high_frequency_factor <= rope.low_frequency_factor)
       inner->at("high_freq_factor").refuse("must be larger than low_freq_factor");
     rope.original_positions = inner->integer_or("original_max_position_embeddings", positions, 1, max_positions);
-    rope.original_positions =
-        config.integer_or("original_max_position_embeddings", rope.original_positions, 1, max_positions);
+    rope.original_positions = config.integer_or("original_max_position_embeddings", rope.original_positions, 1, max_positions);
   }
   return rope;
 }
@@ -77,8 +80,7 @@ LlamaConfig parse_llama(const JsonPlace& config) {
   out.activation = parse_activation(config, "hidden_act", "silu");
   out.rms_norm_epsilon = config.number_or("rms_norm_eps", 1e-6, 0, 1);
   out.rope = parse_rope(config, out.positions);
-  if (out.rope.scaling == RopeScaling::dynamic && out.head_size <= 2)
-    config.refuse("dynamic rope scaling needs a head size above 2");
+  if (out.rope.scaling == RopeScaling::dynamic && out.head_size <= 2) config.refuse("dynamic rope scaling needs a head size above 2");
   out.attention_bias = config.boolean_or("attention_bias", false);
   out.mlp_bias = config.boolean_or("mlp_bias", false);
   out.tied_head = config.boolean_or("tie_word_embeddings", false);

@@ -1,10 +1,10 @@
 // What the families' config.json have in common: activations, begin and end tokens, and fields nobody here can honour.
+#include <ppengine/models/detail/config_parse.hpp>
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
-
-#include <ppengine/models/detail/config_parse.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -35,8 +35,7 @@ Activation parse_activation(const JsonPlace& config, const char* key, const char
 }
 
 const char* activation_name(Activation activation) {
-  return std::find_if(activations.begin(), activations.end(), [&](const auto& known) { return known.activation == activation; })
-      ->name;
+  return std::find_if(activations.begin(), activations.end(), [&](const auto& known) { return known.activation == activation; })->name;
 }
 
 std::vector<std::int32_t> parse_ids(const JsonPlace& config, const char* key, std::vector<std::int32_t> otherwise,
@@ -74,8 +73,7 @@ void refuse_foreign_fields(const JsonPlace& config) {
     if (const auto field = config.find(key)) field->refuse("is not supported");
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"})
     if (const auto field = config.find(key); field && field->number(-1e30, 1e30) != 1.0) field->refuse("is not supported");
-  for (const char* key :
-       {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi"})
+  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi"})
     if (config.boolean_or(key, false)) config.at(key).refuse("is not supported");
   if (!config.absent("sliding_window") && config.boolean_or("use_sliding_window", true))
     config.at("sliding_window").refuse("is not supported: attention over the whole sequence is");

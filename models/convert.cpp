@@ -36,15 +36,14 @@ std::uint16_t bf16_from_f32(std::uint32_t bits) {
 
 const std::byte* start(const StoredTensor& tensor, std::size_t first, std::size_t count) {
   if (first > tensor.elements || count > tensor.elements - first)
-    throw ConfigError(fmt::format("{}: elements {}..{} asked of tensor '{}', which has {}", tensor.file, first, first + count,
-                                  tensor.name, tensor.elements));
+    throw ConfigError(fmt::format("{}: elements {}..{} asked of tensor '{}', which has {}", tensor.file, first, first + count, tensor.name,
+                                  tensor.elements));
   const std::size_t size = stored_type_size(tensor.type);
   return tensor.data + first * size;
 }
 
 [[noreturn]] void refuse_type(const StoredTensor& tensor) {
-  throw FileError(fmt::format("{}: tensor '{}' has type {}; weights must be F32, F16 or BF16", tensor.file, tensor.name,
-                              tensor.type_name));
+  throw FileError(fmt::format("{}: tensor '{}' has type {}; weights must be F32, F16 or BF16", tensor.file, tensor.name, tensor.type_name));
 }
 
 }  // namespace
@@ -59,8 +58,7 @@ void read_f32(const StoredTensor& tensor, std::size_t first, std::size_t count, 
       for (std::size_t i = 0; i < count; ++i) destination[i] = f32_from_f16(load<std::uint16_t>(from + 2 * i));
       return;
     case StoredType::bf16:
-      for (std::size_t i = 0; i < count; ++i)
-        destination[i] = std::bit_cast<float>(std::uint32_t(load<std::uint16_t>(from + 2 * i)) << 16);
+      for (std::size_t i = 0; i < count; ++i) destination[i] = std::bit_cast<float>(std::uint32_t(load<std::uint16_t>(from + 2 * i)) << 16);
       return;
     default:
       refuse_type(tensor);

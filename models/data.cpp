@@ -131,8 +131,8 @@ std::unique_ptr<TokenSource> open_npy(const std::string& path, const DataOptions
     throw FileError(fmt::format("{}: rows of {} tokens: [sequences, length + 1] is needed", path, columns));
   const auto length = static_cast<std::int64_t>(columns) - 1;
   if (options.sequence_length != 0 && options.sequence_length != length)
-    throw ConfigError(fmt::format("{}: its rows have length {} (+ 1), not --seq-len {}: leave the flag out", path, length,
-                                  options.sequence_length));
+    throw ConfigError(
+        fmt::format("{}: its rows have length {} (+ 1), not --seq-len {}: leave the flag out", path, length, options.sequence_length));
   return std::make_unique<FileSource>(Tokens(std::move(file)), length, options.vocabulary, true);
 }
 
@@ -141,14 +141,12 @@ std::unique_ptr<TokenSource> open_text(const std::string& path, const DataOption
   if (!options.tokenizer)
     return std::make_unique<FileSource>(Tokens(std::move(file), 1), options.sequence_length, options.vocabulary, false);
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  return std::make_unique<FileSource>(Tokens(options.tokenizer->encode(text), path), options.sequence_length,
-                                      options.vocabulary, false);
+  return std::make_unique<FileSource>(Tokens(options.tokenizer->encode(text), path), options.sequence_length, options.vocabulary, false);
 }
 
 std::unique_ptr<TokenSource> open_bin(const std::string& path, const DataOptions& options) {
   MappedFile file(path);
-  if (file.size() % 2 != 0)
-    throw FileError(fmt::format("{}: {} bytes are not a whole number of 16-bit tokens", path, file.size()));
+  if (file.size() % 2 != 0) throw FileError(fmt::format("{}: {} bytes are not a whole number of 16-bit tokens", path, file.size()));
   return std::make_unique<FileSource>(Tokens(std::move(file), 2), options.sequence_length, options.vocabulary, false);
 }
 

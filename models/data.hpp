@@ -29,9 +29,9 @@ class TokenSource {
 };
 
 struct DataOptions {
-  std::int64_t sequence_length = 0;  // required, except for 2-D files, which set it (0 or the same is fine there)
-  std::int64_t vocabulary = 0;       // required: ids at or above are refused
-  std::uint64_t seed = 0;            // of made-up data (synthetic, task:addition)
+  std::int64_t sequence_length = 0;      // required, except for 2-D files, which set it (0 or the same is fine there)
+  std::int64_t vocabulary = 0;           // required: ids at or above are refused
+  std::uint64_t seed = 0;                // of made-up data (synthetic, task:addition)
   std::optional<Tokenizer> tokenizer{};  // for text
 };
 

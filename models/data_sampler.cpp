@@ -35,8 +35,7 @@ DataOrder parse_data_order(std::string_view name) {
   throw ConfigError(fmt::format("--order {}: use sequential or shuffled", name));
 }
 
-DataSampler::DataSampler(std::uint64_t sequences, DataOrder order, std::uint64_t seed)
-    : sequences_(sequences), order_(order), seed_(seed) {
+DataSampler::DataSampler(std::uint64_t sequences, DataOrder order, std::uint64_t seed) : sequences_(sequences), order_(order), seed_(seed) {
   if (sequences == 0 || sequences > (1ull << 62)) throw ConfigError("the data has no sequences");
 }
 
@@ -57,8 +56,8 @@ std::vector<std::uint64_t> DataSampler::next(std::size_t count) {
 
 void DataSampler::seek(DataPosition position) {
   if (position.next >= sequences_)
-    throw ConfigError(fmt::format("data position {} is past the {} sequences: the data is not the one of the checkpoint",
-                                  position.next, sequences_));
+    throw ConfigError(
+        fmt::format("data position {} is past the {} sequences: the data is not the one of the checkpoint", position.next, sequences_));
   position_ = position;
 }
 

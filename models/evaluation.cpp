@@ -51,7 +51,8 @@ EvaluationResult evaluate(const TokenSource& source, engine::Evaluator& evaluato
 
 namespace {
 
-void answer_questions(const std::string& ask, engine::Evaluator& evaluator, comm::Communicator& world, std::int64_t vocabulary, EvaluationResult& result) {
+void answer_questions(const std::string& ask, engine::Evaluator& evaluator, comm::Communicator& world, std::int64_t vocabulary,
+                      EvaluationResult& result) {
   auto sums = addition::held_out_sums();
   result.sums = static_cast<std::int64_t>(sums.size());
   if (!ask.empty()) sums.push_back(*addition::parse_question(ask));
@@ -82,7 +83,8 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
     cuts = std::move(fused.cuts);
   }
   engine::ModelRank::Options how{parallel.type, false, {}, {}, options.weights};
-  if (parallel.sharded()) how.sharding = engine::ShardingOptions{&mesh.data(), engine::count_active(plan, mesh.place().pipeline).gathered, 0};
+  if (parallel.sharded())
+    how.sharding = engine::ShardingOptions{&mesh.data(), engine::count_active(plan, mesh.place().pipeline).gathered, 0};
   engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, how);
   ops::Stream stream(device);
   if (model.folder)
@@ -93,21 +95,26 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
 
   engine::Evaluator evaluator(rank, parallel, mesh, !options.logits.empty() || adds);
   const std::filesystem::path file = options.logits;
-  const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(), sequences = count_sequences(*source, options.sequences);
+  const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(),
+                     sequences = count_sequences(*source, options.sequences);
   std::optional<SafetensorsWriter> writer;
   std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   const SafetensorsLayout layout({{"logits", StoredType::f32, {sequences, length, vocabulary}}}, UINT64_MAX, file.stem().string());
   if (!options.logits.empty()) {
-    if (file.extension() != ".safetensors") throw ConfigError(fmt::format("--logits {}: the file's name must end in .safetensors", options.logits));
+    if (file.extension() != ".safetensors")
+      throw ConfigError(fmt::format("--logits {}: the file's name must end in .safetensors", options.logits));
     if (world.rank() == 0) SafetensorsWriter::create(folder, layout);
     world.barrier();
     writer = SafetensorsWriter::open(folder, layout);
   }
   std::int64_t batch_first = 0;
   evaluator.on_output = [&](std::int64_t first, std::int64_t, std::span<const float> logits) {
-    if (writer) writer->write("logits", static_cast<std::uint64_t>((batch_first + first) * length * vocabulary) * sizeof(float), logits.data(), logits.size_bytes());
+    if (writer)
+      writer->write("logits", static_cast<std::uint64_t>((batch_first + first) * length * vocabulary) * sizeof(float), logits.data(),
+                    logits.size_bytes());
   };
-  const std::int64_t batch_size = options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
+  const std::int64_t batch_size =
+      options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
   EvaluationResult result = evaluate_all(*source, sequences, evaluator, batch_size, [&](std::int64_t first) {
     batch_first = first;
     if (options.progress && world.rank() == 0) options.progress(first, sequences);

@@ -28,8 +28,8 @@ struct EvaluationOptions {
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;  // how the linears' weights are stored
   std::int64_t sequences = 0;  // 0: all of a file, 64 of made-up data
-  std::string logits;  // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
-  std::string ask;     // a sum for the model of the addition task to answer: "23+58"
+  std::string logits;          // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
+  std::string ask;             // a sum for the model of the addition task to answer: "23+58"
   std::function<void(std::int64_t done, std::int64_t of)> progress;  // sequences, on rank 0
 };
 

@@ -119,8 +119,9 @@ GeneratorOptions GenerationRun::generator_options() const {
     const std::int64_t each = how.capacity * cache_bytes_per_token(source_, options_.parallel);
     fit = options_.cache_memory / each;
     if (fit < 1)
-      throw ConfigError(fmt::format("--cache-memory {}: the keys and values of one prompt and its new tokens ({} in all) take {} MiB on a rank",
-                                    options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
+      throw ConfigError(
+          fmt::format("--cache-memory {}: the keys and values of one prompt and its new tokens ({} in all) take {} MiB on a rank",
+                      options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
     at_once = std::min(at_once, fit);
   }
   how.groups = static_cast<int>(std::min(ranks, at_once));
@@ -154,7 +155,8 @@ void GenerationRun::submit(Generator& generator) const {
 
 void GenerationRun::run(comm::Communicator& world) const {
   const comm::Mesh mesh(world, options_.parallel.mesh());
-  const auto model = load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
+  const auto model =
+      load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
   GeneratorOptions how = generator_options();
   if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
   Generator generator(*model, how, mesh.pipeline());
@@ -176,8 +178,10 @@ std::int64_t cache_bytes_per_token(const ModelSource& source, const engine::Para
   std::vector<std::int64_t> layers(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
     for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
-      layers[static_cast<std::size_t>(plan.stage_rank[s])] += std::string_view(plan.graph->nodes()[static_cast<std::size_t>(i)].op->kind()) == "attention";
-  return *std::ranges::max_element(layers) * cache_width(source.config) / parallel.tensor * static_cast<std::int64_t>(ops::size_of(parallel.type));
+      layers[static_cast<std::size_t>(plan.stage_rank[s])] +=
+          std::string_view(plan.graph->nodes()[static_cast<std::size_t>(i)].op->kind()) == "attention";
+  return *std::ranges::max_element(layers) * cache_width(source.config) / parallel.tensor *
+         static_cast<std::int64_t>(ops::size_of(parallel.type));
 }
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source, const engine::ParallelOptions& parallel,

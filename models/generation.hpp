@@ -22,8 +22,9 @@ struct GenerationOptions {
   SamplingOptions sampling;
   std::vector<std::string> stops;  // text that ends a request and is not shown
   bool ignore_eos = false;
-  std::int64_t batch_size = 0;    // requests that run at once; 0: chosen
-  std::int64_t cache_memory = 0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
+  std::int64_t batch_size = 0;  // requests that run at once; 0: chosen
+  std::int64_t cache_memory =
+      0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;     // how the linears' weights are stored
   std::uint64_t weight_seed = 0;  // of presets

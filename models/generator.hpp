@@ -44,10 +44,10 @@ struct GenerationRequest {
 };
 
 struct GeneratorOptions {
-  std::int64_t capacity = 0;   // tokens that a request can reach, prompt included
-  int groups = 1;              // microbatches in flight; as many as ranks keep all of them busy
-  std::int64_t sequences = 1;  // requests of a group that go through the stages together
-  std::int64_t chunk = 512;    // tokens of a prompt that go through the stages at once
+  std::int64_t capacity = 0;             // tokens that a request can reach, prompt included
+  int groups = 1;                        // microbatches in flight; as many as ranks keep all of them busy
+  std::int64_t sequences = 1;            // requests of a group that go through the stages together
+  std::int64_t chunk = 512;              // tokens of a prompt that go through the stages at once
   comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 

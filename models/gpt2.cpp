@@ -43,12 +43,13 @@ void build_gpt2(engine::Graph& graph, const Gpt2Config& config, const BuildOptio
     x = graph.norm(x, "ln_f", norm);
   }
   using engine::TensorSplit;
-  graph.tensor_plan({{"attn.c_attn", TensorSplit::outputs, {config.width, config.width, config.width}},  // queries, keys and values by heads
-                     {"attn.c_proj", TensorSplit::inputs},
-                     {"mlp.c_fc", TensorSplit::outputs},
-                     {"mlp.c_proj", TensorSplit::inputs},
-                     {"transformer.wte", TensorSplit::vocabulary},
-                     {"lm_head", TensorSplit::vocabulary}});
+  graph.tensor_plan(
+      {{"attn.c_attn", TensorSplit::outputs, {config.width, config.width, config.width}},  // queries, keys and values by heads
+       {"attn.c_proj", TensorSplit::inputs},
+       {"mlp.c_fc", TensorSplit::outputs},
+       {"mlp.c_proj", TensorSplit::inputs},
+       {"transformer.wte", TensorSplit::vocabulary},
+       {"lm_head", TensorSplit::vocabulary}});
   finish_causal_model(graph, x, config.vocabulary, config.tied_head ? "transformer.wte.weight" : "", config.initializer_range);
 }
 

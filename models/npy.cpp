@@ -32,10 +32,14 @@ class HeaderParser {
     while (!accept('}')) {
       const std::string key = string();
       expect(':');
-      if (key == "descr" && !header.descr) header.descr = string();
-      else if (key == "fortran_order" && !header.fortran_order) header.fortran_order = boolean();
-      else if (key == "shape" && !header.shape) header.shape = tuple();
-      else fail(fmt::format("has an unexpected key '{}'", key.substr(0, 40)));
+      if (key == "descr" && !header.descr)
+        header.descr = string();
+      else if (key == "fortran_order" && !header.fortran_order)
+        header.fortran_order = boolean();
+      else if (key == "shape" && !header.shape)
+        header.shape = tuple();
+      else
+        fail(fmt::format("has an unexpected key '{}'", key.substr(0, 40)));
       if (!accept(',')) {
         expect('}');
         break;
@@ -148,7 +152,8 @@ std::int64_t NpyFile::at(std::uint64_t index) const {
   for (int i = 0; i < item_bytes_; ++i) value |= std::uint64_t(raw[i]) << (8 * i);
   const int unused = 64 - 8 * item_bytes_;
   if (is_signed_) return static_cast<std::int64_t>(value << unused) >> unused;
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX));  // nobody's vocabulary; not a negative number, which is padding
+  return static_cast<std::int64_t>(
+      std::min<std::uint64_t>(value, INT64_MAX));  // nobody's vocabulary; not a negative number, which is padding
 }
 
 }  // namespace ppengine::models

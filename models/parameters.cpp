@@ -100,8 +100,8 @@ std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, con
       throw FileError(fmt::format("{}: tensor '{}' has shape [{}], but config.json asks for [{}]", tensor.file, tensor.name,
                                   fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
     if (tensor.type != StoredType::f32 && tensor.type != StoredType::f16 && tensor.type != StoredType::bf16)
-      throw FileError(fmt::format("{}: tensor '{}' has type {}; weights must be F32, F16 or BF16", tensor.file, tensor.name,
-                                  tensor.type_name));
+      throw FileError(
+          fmt::format("{}: tensor '{}' has type {}; weights must be F32, F16 or BF16", tensor.file, tensor.name, tensor.type_name));
   };
 
   std::vector<const StoredTensor*> found;
@@ -120,15 +120,16 @@ std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, con
       check(*head, parameters.front().shape);
       const StoredTensor& embedding = *found.front();
       if (head->type == embedding.type && std::memcmp(head->data, embedding.data, head->bytes) != 0)
-        throw FileError(fmt::format("{}: tensor 'lm_head.weight' differs from '{}', to which config.json ties it: set tie_word_embeddings to false there, "
-                                    "or leave the tensor out",
-                                    head->file, embedding.name));
+        throw FileError(fmt::format(
+            "{}: tensor 'lm_head.weight' differs from '{}', to which config.json ties it: set tie_word_embeddings to false there, "
+            "or leave the tensor out",
+            head->file, embedding.name));
       known.insert(head);
     }
   for (const StoredTensor& tensor : files.tensors())
     if (!known.contains(&tensor) && !is_old_buffer(tensor.name))
-      throw FileError(fmt::format("{}: tensor '{}' is unexpected: a {} model with this config.json has none of this name",
-                                  tensor.file, tensor.name, config.family_name()));
+      throw FileError(fmt::format("{}: tensor '{}' is unexpected: a {} model with this config.json has none of this name", tensor.file,
+                                  tensor.name, config.family_name()));
   return found;
 }
 

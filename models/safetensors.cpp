@@ -9,8 +9,8 @@
 #include <cstring>
 #include <set>
 
-#include <ppengine/base/error.hpp>
 #include <ppengine/base/detail/json.hpp>
+#include <ppengine/base/error.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -47,9 +47,7 @@ struct Entry {
 };
 
 Entry parse_tensor(const std::string& name, const JsonPlace& entry, std::uint64_t data_bytes) {
-  const auto refuse = [&](const std::string& what) {
-    throw FileError(fmt::format("{}: tensor '{}' {}", entry.file(), name, what));
-  };
+  const auto refuse = [&](const std::string& what) { throw FileError(fmt::format("{}: tensor '{}' {}", entry.file(), name, what)); };
   entry.expect_object();
   StoredTensor tensor;
   tensor.name = name;
@@ -122,20 +120,18 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path)
     entries.push_back(parse_tensor(key, JsonPlace(value, name, fmt::format("tensor '{}'", key)), data_bytes));
   }
 
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.tensor.bytes) < std::pair(b.begin, b.tensor.bytes);
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.tensor.bytes) < std::pair(b.begin, b.tensor.bytes); });
   std::uint64_t next = 0;
   for (auto& [begin, tensor] : entries) {
     if (begin != next)
-      throw FileError(fmt::format("{}: tensor '{}' begins at byte {} where {} is due: the tensors {}", name, tensor.name, begin,
-                                  next, begin < next ? "overlap" : "leave a gap"));
+      throw FileError(fmt::format("{}: tensor '{}' begins at byte {} where {} is due: the tensors {}", name, tensor.name, begin, next,
+                                  begin < next ? "overlap" : "leave a gap"));
     next = begin + tensor.bytes;
     tensor.data = map_.data() + 8 + header_bytes + begin;
     tensors_.push_back(std::move(tensor));
   }
-  if (next != data_bytes)
-    throw FileError(fmt::format("{}: {} bytes after the last tensor belong to none", name, data_bytes - next));
+  if (next != data_bytes) throw FileError(fmt::format("{}: {} bytes after the last tensor belong to none", name, data_bytes - next));
 }
 
 WeightFiles WeightFiles::open(const std::filesystem::path& folder_or_file) {
@@ -169,8 +165,8 @@ WeightFiles WeightFiles::open(const std::filesystem::path& folder_or_file) {
       if (!expected.empty()) {
         const auto found = expected.find(tensor.name);
         if (found == expected.end() || found->second != file.path().filename().string())
-          throw FileError(fmt::format("{}: tensor '{}' is not listed for this file in {}", file.path().string(), tensor.name,
-                                      index_path.string()));
+          throw FileError(
+              fmt::format("{}: tensor '{}' is not listed for this file in {}", file.path().string(), tensor.name, index_path.string()));
       }
       if (!result.index_.emplace(tensor.name, result.tensors_.size()).second)
         throw FileError(fmt::format("{}: tensor '{}' is in another shard too", file.path().string(), tensor.name));

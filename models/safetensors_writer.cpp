@@ -2,10 +2,10 @@
 #include <ppengine/models/safetensors_writer.hpp>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include <ppengine/base/error.hpp>
 
@@ -21,9 +21,7 @@ std::uint64_t tensor_bytes(const TensorSpec& tensor) {
   return bytes;
 }
 
-std::filesystem::path aside(const std::filesystem::path& folder, const std::string& file_name) {
-  return folder / (file_name + ".part");
-}
+std::filesystem::path aside(const std::filesystem::path& folder, const std::string& file_name) { return folder / (file_name + ".part"); }
 
 // <stem>.safetensors, <stem>-00001-of-00002.safetensors, <stem>.safetensors.index.json
 bool belongs_to_stem(const std::string& file_name, const std::string& stem) {
@@ -31,8 +29,7 @@ bool belongs_to_stem(const std::string& file_name, const std::string& stem) {
   const std::string end = ".safetensors";
   if (!file_name.starts_with(stem + "-") || !file_name.ends_with(end)) return false;
   const std::string middle = file_name.substr(stem.size() + 1, file_name.size() - stem.size() - 1 - end.size());
-  return middle.size() >= 14 && middle.find_first_not_of("0123456789-of") == std::string::npos &&
-         middle.find("-of-") != std::string::npos;
+  return middle.size() >= 14 && middle.find_first_not_of("0123456789-of") == std::string::npos && middle.find("-of-") != std::string::npos;
 }
 
 }  // namespace
@@ -57,9 +54,8 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, std::uint6
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       if (places_[i].shard == shard) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return stored_type_size(tensors_[a].type) > stored_type_size(tensors_[b].type);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return stored_type_size(tensors_[a].type) > stored_type_size(tensors_[b].type); });
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     std::uint64_t offset = 0;
@@ -74,8 +70,8 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, std::uint6
     text.append((8 - text.size() % 8) % 8, ' ');
     const std::uint64_t length = text.size();
     Shard& out = shards_.emplace_back();
-    out.file_name = shard_bytes.size() == 1 ? stem + ".safetensors"
-                                            : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, shard_bytes.size());
+    out.file_name =
+        shard_bytes.size() == 1 ? stem + ".safetensors" : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, shard_bytes.size());
     out.header.resize(8);
     std::memcpy(out.header.data(), &length, 8);
     out.header += text;

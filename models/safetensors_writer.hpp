@@ -37,12 +37,11 @@ class SafetensorsLayout {
   };
 
   explicit SafetensorsLayout(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes = default_shard_bytes,
-                             const std::string& stem = "model",
-                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                             const std::string& stem = "model", const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<Shard>& shards() const { return shards_; }
-  const Place& place(std::string_view name) const;  // ConfigError for a name that is not in the layout
+  const Place& place(std::string_view name) const;            // ConfigError for a name that is not in the layout
   std::uint64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::string& stem() const { return stem_; }
   std::string index_json() const;  // empty where there is one shard

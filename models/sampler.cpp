@@ -92,8 +92,7 @@ std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32
     while (kept < candidates_.size() && sum < options_.top_p * total) sum += probability(candidates_[kept++]);
     candidates_.resize(std::max<std::size_t>(kept, 1));
   }
-  if (options_.min_p > 0)
-    std::erase_if(candidates_, [&](std::int32_t id) { return probability(id) < options_.min_p * probability(best); });
+  if (options_.min_p > 0) std::erase_if(candidates_, [&](std::int32_t id) { return probability(id) < options_.min_p * probability(best); });
 
   total = 0;
   for (std::int32_t id : candidates_) total += probability(id);

@@ -51,7 +51,9 @@ engine::Batch read_batch(const TokenSource& source, std::span<const std::uint64_
   engine::Batch batch{count, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
   for (auto& input : batch.inputs) input.tokens.resize(static_cast<std::size_t>(count * length));
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto row = [&](auto& input) { return std::span(input.tokens).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length)); };
+    const auto row = [&](auto& input) {
+      return std::span(input.tokens).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length));
+    };
     source.read(sequences[static_cast<std::size_t>(i)], row(batch.inputs[0]), row(batch.inputs[1]));
   }
   return batch;
@@ -63,7 +65,8 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   const auto graph = build_graph(model.config, {.dropout = options.dropout});
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
-  const std::int64_t batch_size = options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
+  const std::int64_t batch_size =
+      options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
 
   engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
   DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
@@ -81,8 +84,9 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank)
-    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(), batch_size,
-                      static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name, state.step + 1, options.steps});
+    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(),
+                      batch_size, static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name,
+                      state.step + 1, options.steps});
 
   std::unique_ptr<TokenSource> eval_source;
   if (!options.eval_data.empty()) {

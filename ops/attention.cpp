@@ -23,11 +23,12 @@ constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 1> ca
 template <class Spec>
 void check(const Spec& spec) {
   if (spec.heads <= 0 || spec.kv_heads <= 0 || spec.head_dim <= 0 || spec.heads % spec.kv_heads != 0)
-    throw ConfigError(fmt::format("attention: {} heads of width {} cannot share {} key/value heads; heads must be a multiple of them", spec.heads,
-                                  spec.head_dim, spec.kv_heads));
-  if (spec.q_stride < spec.heads * spec.head_dim || spec.k_stride < spec.kv_heads * spec.head_dim || spec.v_stride < spec.kv_heads * spec.head_dim)
-    throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride, spec.k_stride,
-                                  spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
+    throw ConfigError(fmt::format("attention: {} heads of width {} cannot share {} key/value heads; heads must be a multiple of them",
+                                  spec.heads, spec.head_dim, spec.kv_heads));
+  if (spec.q_stride < spec.heads * spec.head_dim || spec.k_stride < spec.kv_heads * spec.head_dim ||
+      spec.v_stride < spec.kv_heads * spec.head_dim)
+    throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride,
+                                  spec.k_stride, spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
 }
 
 }  // namespace

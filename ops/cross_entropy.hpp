@@ -45,7 +45,8 @@ class SplitCrossEntropy {
   size_t figures() const { return static_cast<size_t>(3 * rows_); }
   virtual void part(Stream& stream, const void* logits, const int32_t* targets, float* mine) = 0;
   // all: f32 [ranks, 3, rows]. diff null: losses only; it may be logits.
-  virtual void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses, void* diff) = 0;
+  virtual void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses,
+                    void* diff) = 0;
 
  protected:
   explicit SplitCrossEntropy(int64_t rows) : rows_(rows) {}

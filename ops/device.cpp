@@ -14,11 +14,16 @@ namespace {
 
 std::string backend_name(sycl::backend backend) {
   switch (backend) {
-    case sycl::backend::opencl: return "opencl";
-    case sycl::backend::ext_oneapi_level_zero: return "level_zero";
-    case sycl::backend::ext_oneapi_cuda: return "cuda";
-    case sycl::backend::ext_oneapi_hip: return "hip";
-    default: return "other";
+    case sycl::backend::opencl:
+      return "opencl";
+    case sycl::backend::ext_oneapi_level_zero:
+      return "level_zero";
+    case sycl::backend::ext_oneapi_cuda:
+      return "cuda";
+    case sycl::backend::ext_oneapi_hip:
+      return "hip";
+    default:
+      return "other";
   }
 }
 
@@ -115,7 +120,13 @@ std::shared_ptr<Device> Device::open(const std::string& selector) { return open(
 
 std::shared_ptr<Device> Device::open(const std::string& selector, bool onednn) {
   const Found found = choose(selector);
-  auto impl = std::unique_ptr<Impl>(new Impl{found.device, sycl::context(found.device), describe(found.device, found.selector), {}, MemoryCounter(), make_queues(found.device), {}});
+  auto impl = std::unique_ptr<Impl>(new Impl{found.device,
+                                             sycl::context(found.device),
+                                             describe(found.device, found.selector),
+                                             {},
+                                             MemoryCounter(),
+                                             make_queues(found.device),
+                                             {}});
   if (onednn && impl->info.onednn) impl->engine = dnnl::sycl_interop::make_engine(impl->device, impl->context);
   std::shared_ptr<Device> device(new Device(std::move(impl)));
   device->impl_->kernels = std::make_unique<KernelLibrary>(*device);

@@ -20,9 +20,9 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;
   int compute_units = 0;
   int max_work_group = 0;
-  int sub_group = 0;           // preferred width
-  bool native_bf16 = false;    // bf16 matrix arithmetic in hardware: only then does bf16 pay
-  bool onednn = false;         // oneDNN has an engine for it
+  int sub_group = 0;         // preferred width
+  bool native_bf16 = false;  // bf16 matrix arithmetic in hardware: only then does bf16 pay
+  bool onednn = false;       // oneDNN has an engine for it
 };
 
 // Every device that SYCL shows (ONEAPI_DEVICE_SELECTOR counts).
@@ -40,8 +40,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Device(const Device&) = delete;
 
   const DeviceInfo& info() const;
-  bool onednn() const;          // an engine is there and not switched off
-  MemoryCounter& memory();      // bytes and peak of everything allocated on this device
+  bool onednn() const;      // an engine is there and not switched off
+  MemoryCounter& memory();  // bytes and peak of everything allocated on this device
   KernelLibrary& kernels();
 
   struct Impl;  // SYCL and oneDNN handles: ops/detail/sycl.hpp

@@ -30,7 +30,8 @@ struct Considered {
 [[noreturn]] void no_implementation(const char* op, const std::vector<Considered>& considered);
 
 template <class Interface, class Spec>
-std::unique_ptr<Interface> make_first(const char* op, std::span<const Implementation<Interface, Spec>> list, Device& device, const Spec& spec) {
+std::unique_ptr<Interface> make_first(const char* op, std::span<const Implementation<Interface, Spec>> list, Device& device,
+                                      const Spec& spec) {
   std::vector<Considered> considered;
   for (const auto& one : list) {
     Refusal refusal = one.refusal(device, spec);

@@ -31,7 +31,8 @@ Bundle build(const Device& device, const KernelSource& source) {
     log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
     return built;
   } catch (const sycl::exception& e) {
-    throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()), ExitCode::failed);
+    throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()),
+                      ExitCode::failed);
   }
 }
 

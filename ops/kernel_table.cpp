@@ -1,8 +1,9 @@
 // The kernels behind plain functions, kept per device.
+#include <ppengine/ops/detail/kernel_table.hpp>
+
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 
 namespace ppengine::ops {
@@ -13,20 +14,39 @@ struct Name {
 };
 
 constexpr Name names[] = {
-    {"elementwise", "add_f32"},        {"elementwise", "add_bf16"},
-    {"elementwise", "add_bias_f32"},   {"elementwise", "add_bias_bf16"},
-    {"elementwise", "multiply_f32"},   {"elementwise", "multiply_bf16"},
-    {"elementwise", "scale_f32"},      {"elementwise", "scale_bf16"},
-    {"elementwise", "dropout_f32"},    {"elementwise", "dropout_bf16"},
-    {"elementwise", "dropout_add_f32"}, {"elementwise", "dropout_add_bf16"},
-    {"elementwise", "fill_f32"},       {"elementwise", "fill_bf16"},       {"elementwise", "fill_i32"},
-    {"elementwise", "cast_f32_bf16"},  {"elementwise", "cast_f32_i32"},    {"elementwise", "cast_bf16_f32"},
-    {"elementwise", "cast_bf16_i32"},  {"elementwise", "cast_i32_f32"},    {"elementwise", "cast_i32_bf16"},
-    {"elementwise", "copy_strided_2"}, {"elementwise", "copy_strided_4"},
-    {"elementwise", "transpose_f32"},  {"elementwise", "transpose_cached_f32"},
-    {"optimizer", "sum_rows_f32"},     {"optimizer", "sum_rows_bf16"},
-    {"optimizer", "sum_partial"},      {"optimizer", "sum_squares_partial"}, {"optimizer", "sum_final"},
-    {"optimizer", "adamw"},            {"optimizer", "adamw_copy"},        {"optimizer", "sgd"},
+    {"elementwise", "add_f32"},
+    {"elementwise", "add_bf16"},
+    {"elementwise", "add_bias_f32"},
+    {"elementwise", "add_bias_bf16"},
+    {"elementwise", "multiply_f32"},
+    {"elementwise", "multiply_bf16"},
+    {"elementwise", "scale_f32"},
+    {"elementwise", "scale_bf16"},
+    {"elementwise", "dropout_f32"},
+    {"elementwise", "dropout_bf16"},
+    {"elementwise", "dropout_add_f32"},
+    {"elementwise", "dropout_add_bf16"},
+    {"elementwise", "fill_f32"},
+    {"elementwise", "fill_bf16"},
+    {"elementwise", "fill_i32"},
+    {"elementwise", "cast_f32_bf16"},
+    {"elementwise", "cast_f32_i32"},
+    {"elementwise", "cast_bf16_f32"},
+    {"elementwise", "cast_bf16_i32"},
+    {"elementwise", "cast_i32_f32"},
+    {"elementwise", "cast_i32_bf16"},
+    {"elementwise", "copy_strided_2"},
+    {"elementwise", "copy_strided_4"},
+    {"elementwise", "transpose_f32"},
+    {"elementwise", "transpose_cached_f32"},
+    {"optimizer", "sum_rows_f32"},
+    {"optimizer", "sum_rows_bf16"},
+    {"optimizer", "sum_partial"},
+    {"optimizer", "sum_squares_partial"},
+    {"optimizer", "sum_final"},
+    {"optimizer", "adamw"},
+    {"optimizer", "adamw_copy"},
+    {"optimizer", "sgd"},
 };
 static_assert(std::size(names) == static_cast<size_t>(PlainKernel::count));
 

@@ -33,7 +33,8 @@ class Linear {
   virtual void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) = 0;
   // diff_weight (+)= srcᵀ · diff_dst in W's own layout; diff_bias[out] (+)= column sums of diff_dst. With accumulate they are added to
   // what is there, in the same pass; without, what was there is overwritten.
-  virtual void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias, bool accumulate) = 0;
+  virtual void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
+                               bool accumulate) = 0;
 };
 
 // The layout in which a weight of this size is fastest in all three directions on the device.

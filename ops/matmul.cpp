@@ -28,8 +28,9 @@ bool fits(const MatmulSpec& spec) {
 
 void check(const MatmulSpec& spec) {
   if (!fits(spec))
-    throw ConfigError(fmt::format("matmul: {} {} times {} {} does not give {}; shapes are [batch..,m,k], [batch..,k,n], [batch..,m,n] of one type",
-                                  name_of(spec.a.type), spec.a.shape.text(), name_of(spec.b.type), spec.b.shape.text(), spec.c.shape.text()));
+    throw ConfigError(
+        fmt::format("matmul: {} {} times {} {} does not give {}; shapes are [batch..,m,k], [batch..,k,n], [batch..,m,n] of one type",
+                    name_of(spec.a.type), spec.a.shape.text(), name_of(spec.b.type), spec.b.shape.text(), spec.c.shape.text()));
 }
 
 }  // namespace

@@ -44,9 +44,10 @@ Buffer::Buffer(std::shared_ptr<Device> device, size_t bytes, MemoryCounter* coun
   const auto& impl = device_->impl();
   data_ = sycl::aligned_alloc_device(buffer_alignment, bytes, impl.device, impl.context);
   if (!data_)
-    throw Error(fmt::format("{}: cannot allocate {:.1f} MiB, {:.1f} MiB are in use; use more ranks, more stages, smaller or fewer "
-                            "microbatches, or --recompute",
-                            device_->info().name, double(bytes) / (1 << 20), double(device_->memory().bytes()) / (1 << 20)));
+    throw Error(
+        fmt::format("{}: cannot allocate {:.1f} MiB, {:.1f} MiB are in use; use more ranks, more stages, smaller or fewer "
+                    "microbatches, or --recompute",
+                    device_->info().name, double(bytes) / (1 << 20), double(device_->memory().bytes()) / (1 << 20)));
   if (device_->info().is_cpu) want_huge_pages(data_, bytes);
   device_->memory().add(bytes);
   if (counter_) counter_->add(bytes);

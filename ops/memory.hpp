@@ -41,7 +41,9 @@ class Buffer {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(data_) + offset; }
 
  private:

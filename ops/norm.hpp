@@ -28,8 +28,8 @@ class Norm {
   static std::span<const Implementation<Norm, NormSpec>> implementations();  // all, in the order of trying
   virtual ~Norm() = default;
 
-  // mean[rows] (layer only; may be null for rms) and rstd[rows] are kept for the backward; both f32. They belong to this op: oneDNN keeps the
-  // variance in rstd.
+  // mean[rows] (layer only; may be null for rms) and rstd[rows] are kept for the backward; both f32. They belong to this op: oneDNN keeps
+  // the variance in rstd.
   virtual void forward(Stream& stream, const void* src, const void* gamma, const void* beta, void* dst, float* mean, float* rstd) = 0;
   // add is null where the spec has none; it may be diff_src.
   virtual void backward_input(Stream& stream, const void* src, const void* diff_dst, const void* gamma, const float* mean,

@@ -8,8 +8,8 @@
 
 namespace ppengine::ops {
 
-void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2, void* compute_copy,
-           int64_t count) {
+void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2,
+           void* compute_copy, int64_t count) {
   if (count <= 0) return;
   // The corrections in double, as torch computes them on the host.
   const double correction1 = 1.0 - std::pow(static_cast<double>(step.beta1), static_cast<double>(step.step));
@@ -21,20 +21,20 @@ void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float*
   const Split split = split_elements(stream.device(), count);
   if (compute_copy)
     plain_kernel(stream.device(), PlainKernel::adamw_copy)
-        .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, compute_copy, count, split.chunk, step.gradient_scale,
-                decay, size, root, rest1, step.beta2, rest2, step.epsilon);
+        .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, compute_copy, count, split.chunk,
+                step.gradient_scale, decay, size, root, rest1, step.beta2, rest2, step.epsilon);
   else
     plain_kernel(stream.device(), PlainKernel::adamw)
-        .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, count, split.chunk, step.gradient_scale, decay, size,
-                root, rest1, step.beta2, rest2, step.epsilon);
+        .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, count, split.chunk, step.gradient_scale, decay,
+                size, root, rest1, step.beta2, rest2, step.epsilon);
 }
 
 void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gradient, float* velocity, void* compute_copy, int64_t count) {
   if (count <= 0) return;
   const Split split = split_elements(stream.device(), count);
   plain_kernel(stream.device(), PlainKernel::sgd)
-      .launch(stream, split.groups, split.size, parameter, gradient, velocity, compute_copy, count, split.chunk, step.gradient_scale, step.lr,
-              step.momentum, step.weight_decay, step.first ? 1 : 0);
+      .launch(stream, split.groups, split.size, parameter, gradient, velocity, compute_copy, count, split.chunk, step.gradient_scale,
+              step.lr, step.momentum, step.weight_decay, step.first ? 1 : 0);
 }
 
 }  // namespace ppengine::ops

@@ -9,12 +9,13 @@ namespace ppengine::ops {
 
 struct AdamWStep {
   float lr = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0.01f;
-  int64_t step = 1;            // from 1: for the bias corrections
-  float gradient_scale = 1.0f; // clipping: multiplies the gradient as it is read
+  int64_t step = 1;             // from 1: for the bias corrections
+  float gradient_scale = 1.0f;  // clipping: multiplies the gradient as it is read
 };
 
 // One pass over parameter, gradient and both moments; writes a bf16 copy of the parameters too where `compute_copy` is not null.
-void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2, void* compute_copy, int64_t count);
+void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2,
+           void* compute_copy, int64_t count);
 
 struct SgdStep {
   float lr = 1e-3f, momentum = 0.0f, weight_decay = 0.0f;

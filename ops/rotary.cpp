@@ -17,7 +17,8 @@ class SyclRotary : public Rotary {
   void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) override {
     run(stream, src, dst, cosines, sines, first, spec_.src_stride, spec_.dst_stride, 1.0f);
   }
-  void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first, void* diff_src) override {
+  void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first,
+                      void* diff_src) override {
     run(stream, diff_dst, diff_src, cosines, sines, first, spec_.dst_stride, spec_.src_stride, -1.0f);
   }
 
@@ -26,8 +27,8 @@ class SyclRotary : public Rotary {
            int64_t dst_stride, float back) const {
     const int64_t half = spec_.head_dim / 2, count = spec_.batch * spec_.length * spec_.heads * half;
     constexpr int64_t size = 64;  // as in kernels/attention.cpp
-    kernel_.launch(stream, static_cast<size_t>((count + size - 1) / size), size, src, dst, cosines, sines, first, count, spec_.length, spec_.heads, half,
-                   src_stride, dst_stride, back);
+    kernel_.launch(stream, static_cast<size_t>((count + size - 1) / size), size, src, dst, cosines, sines, first, count, spec_.length,
+                   spec_.heads, half, src_stride, dst_stride, back);
   }
 
   RotarySpec spec_;
@@ -37,7 +38,8 @@ class SyclRotary : public Rotary {
 }  // namespace
 
 std::unique_ptr<Rotary> Rotary::make(Device& device, const RotarySpec& spec) {
-  if (spec.head_dim % 2 != 0) throw ConfigError(fmt::format("rotary embedding pairs elements: a head of {} has an odd one; use an even head_dim", spec.head_dim));
+  if (spec.head_dim % 2 != 0)
+    throw ConfigError(fmt::format("rotary embedding pairs elements: a head of {} has an odd one; use an even head_dim", spec.head_dim));
   if (spec.type == Type::i32) throw ConfigError("rotary embedding is not for integers");
   return std::make_unique<SyclRotary>(device, spec);
 }

@@ -22,7 +22,8 @@ class Rotary {
   // cosines, sines: f32 [positions, head_dim/2]. Token (b,t) has position first[b] + t (first null: 0). src may be dst.
   virtual void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) = 0;
   // The rotation back: diff_src from diff_dst (diff_src has src's stride).
-  virtual void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first, void* diff_src) = 0;
+  virtual void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first,
+                              void* diff_src) = 0;
 };
 
 }  // namespace ppengine::ops

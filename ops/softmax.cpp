@@ -16,7 +16,8 @@ std::span<const Implementation<Softmax, SoftmaxSpec>> Softmax::implementations()
 }
 
 std::unique_ptr<Softmax> Softmax::make(Device& device, const SoftmaxSpec& spec) {
-  if (spec.rows < 0 || spec.width <= 0) throw ConfigError(fmt::format("softmax: a shape of [{},{}] is not possible", spec.rows, spec.width));
+  if (spec.rows < 0 || spec.width <= 0)
+    throw ConfigError(fmt::format("softmax: a shape of [{},{}] is not possible", spec.rows, spec.width));
   if (spec.type == Type::i32) throw ConfigError("softmax: only f32 and bf16");
   return make_first<Softmax, SoftmaxSpec>("softmax", implementations(), device, spec);
 }

@@ -61,7 +61,9 @@ bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
 }
 
 Stream::Impl::Impl(std::shared_ptr<Device> on)
-    : device(std::move(on)), chained(device->info().is_cpu), queue(device->impl().queues->take(device->impl().device, device->impl().context)) {
+    : device(std::move(on)),
+      chained(device->info().is_cpu),
+      queue(device->impl().queues->take(device->impl().device, device->impl().context)) {
   if (device->onednn()) dnnl = dnnl::sycl_interop::make_stream(*device->impl().engine, queue);
   ring.reserve(max_outstanding);
 }
@@ -135,7 +137,8 @@ Event Stream::record() {
   if (impl.ring.empty() && impl.pending.empty()) return {};
   impl.queue.ext_oneapi_prod();
   const bool is_one = impl.chained && impl.pending.size() == 1;
-  Command command = is_one ? Command{impl.pending.front(), !impl.kernels_pending} : Command{impl.queue.ext_oneapi_submit_barrier(impl.pending)};
+  Command command =
+      is_one ? Command{impl.pending.front(), !impl.kernels_pending} : Command{impl.queue.ext_oneapi_submit_barrier(impl.pending)};
   return Event(std::make_shared<Event::Impl>(Event::Impl{std::move(command), impl.queue}));
 }
 

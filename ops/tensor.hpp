@@ -52,7 +52,9 @@ struct Tensor {
   int64_t count() const { return shape.count(); }
   size_t bytes() const { return static_cast<size_t>(count()) * size_of(type); }  // of a dense tensor
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   // The part [begin, end) of dimension `dim`, still a view on the same memory.
   Tensor slice(int dim, int64_t begin, int64_t end) const;
 };

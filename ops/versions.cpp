@@ -1,15 +1,15 @@
 // Which SYCL and oneDNN are in use.
+#include <ppengine/ops/versions.hpp>
+
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
-
-#include <ppengine/ops/versions.hpp>
 #include <sycl/version.hpp>
 
 namespace ppengine::ops {
 
 std::string sycl_version() {
-  return fmt::format("{}.{}.{} (compiler {})", __LIBSYCL_MAJOR_VERSION, __LIBSYCL_MINOR_VERSION,
-                     __LIBSYCL_PATCH_VERSION, __SYCL_COMPILER_VERSION);
+  return fmt::format("{}.{}.{} (compiler {})", __LIBSYCL_MAJOR_VERSION, __LIBSYCL_MINOR_VERSION, __LIBSYCL_PATCH_VERSION,
+                     __SYCL_COMPILER_VERSION);
 }
 
 std::string onednn_version() {

@@ -26,9 +26,9 @@ class FewRows final : public WeightLinear {
   void forward(Stream& stream, const Operands& at) override {
     const int centered = spec_.norm && spec_.norm->kind == NormKind::layer ? 1 : 0;
     kernel_.launch(stream, groups_, size_, at.src, at.weight, spec_.weight.scales(at.weight), spec_.bias ? at.bias : nullptr,
-                   spec_.residual ? at.residual : nullptr, spec_.gated ? at.gate : nullptr, at.gamma, spec_.norm && spec_.norm->bias ? at.beta : nullptr, at.dst,
-                   spec_.rows, spec_.weight.in, spec_.weight.out, spec_.weight.group(), spec_.norm ? spec_.norm->epsilon : 0.0f, centered, activation(),
-                   chunk_);
+                   spec_.residual ? at.residual : nullptr, spec_.gated ? at.gate : nullptr, at.gamma,
+                   spec_.norm && spec_.norm->bias ? at.beta : nullptr, at.dst, spec_.rows, spec_.weight.in, spec_.weight.out,
+                   spec_.weight.group(), spec_.norm ? spec_.norm->epsilon : 0.0f, centered, activation(), chunk_);
   }
 
  private:
@@ -37,10 +37,14 @@ class FewRows final : public WeightLinear {
     if (spec_.gated) return 3;
     if (!spec_.activation) return 0;
     switch (*spec_.activation) {
-      case ActivationKind::gelu_tanh: return 1;
-      case ActivationKind::gelu_erf: return 2;
-      case ActivationKind::silu: return 3;
-      case ActivationKind::relu: return 4;
+      case ActivationKind::gelu_tanh:
+        return 1;
+      case ActivationKind::gelu_erf:
+        return 2;
+      case ActivationKind::silu:
+        return 3;
+      case ActivationKind::relu:
+        return 4;
     }
     return 0;
   }

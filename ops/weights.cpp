@@ -52,9 +52,7 @@ void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int
 
 }  // namespace
 
-const char* name_of(WeightFormat format) {
-  return format == WeightFormat::f32 ? "f32" : format == WeightFormat::bf16 ? "bf16" : "int8";
-}
+const char* name_of(WeightFormat format) { return format == WeightFormat::f32 ? "f32" : format == WeightFormat::bf16 ? "bf16" : "int8"; }
 
 WeightFormat parse_weight_format(std::string_view name) {
   for (WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8})
@@ -84,7 +82,8 @@ void pack(const PackedWeight& weight, std::span<const float> values, std::span<s
 
 void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst) {
   Device& device = stream.device();
-  if (weight.storage.format == WeightFormat::f32) return stream.copy(dst, packed, static_cast<size_t>(weight.out * weight.in) * sizeof(float));
+  if (weight.storage.format == WeightFormat::f32)
+    return stream.copy(dst, packed, static_cast<size_t>(weight.out * weight.in) * sizeof(float));
   const bool is_int8 = weight.storage.format == WeightFormat::int8;
   const Split split = is_int8 ? split_rows(device, weight.out, weight.in) : split_elements(device, weight.out * weight.in);
   device.kernels()
@@ -92,22 +91,23 @@ void widen(Stream& stream, const PackedWeight& weight, const void* packed, float
       .launch(stream, split.groups, split.size, packed, weight.scales(packed), dst, weight.out, weight.in, weight.group(), split.chunk);
 }
 
-void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions, const int32_t* first,
-            float* dst) {
+void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions,
+            const int32_t* first, float* dst) {
   Device& device = stream.device();
   const int64_t tokens = spec.batch * spec.length;
   const Split split = split_rows(device, tokens, spec.table.in);
   PPENGINE_ASSERT(spec.table.storage.format != WeightFormat::f32);
   device.kernels()
       .get("weights", spec.table.storage.format == WeightFormat::int8 ? "gather_int8" : "gather_bf16")
-      .launch(stream, split.groups, split.size, ids, table, spec.table.scales(table), positions, first, dst, tokens, spec.length, spec.table.in,
-              spec.table.out, spec.table.group(), split.chunk);
+      .launch(stream, split.groups, split.size, ids, table, spec.table.scales(table), positions, first, dst, tokens, spec.length,
+              spec.table.in, spec.table.out, spec.table.group(), split.chunk);
 }
 
 void read_all(Stream& stream, const float* src, float* sums, int64_t count) {
   Device& device = stream.device();
   const bool cpu = device.info().is_cpu;
-  const int64_t groups = cpu ? std::min<int64_t>(read_sums, int64_t{device.info().compute_units} * int64_t{cpu_groups_per_core}) : 128;  // sub-groups of 8 or more
+  const int64_t groups = cpu ? std::min<int64_t>(read_sums, int64_t{device.info().compute_units} * int64_t{cpu_groups_per_core})
+                             : 128;  // sub-groups of 8 or more
   const int64_t chunk = divide_up(divide_up(count, groups), 1024) * 1024;
   device.kernels().get("weights", "read_all").launch(stream, static_cast<size_t>(groups), cpu ? cpu_lanes : 256, src, sums, count, chunk);
 }

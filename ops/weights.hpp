@@ -35,7 +35,8 @@ struct PackedWeight {
   }
 };
 
-// From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| / 127.
+// From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| /
+// 127.
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
 // The packed form on the device, back to f32 [out,in].
 void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst);
@@ -45,8 +46,8 @@ struct PackedEmbeddingSpec {
   PackedWeight table;
   int64_t batch = 0, length = 0;
 };
-void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions, const int32_t* first,
-            float* dst);
+void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions,
+            const int32_t* first, float* dst);
 
 // Reads all of a buffer and adds it up, with as little arithmetic as possible: for measuring bandwidth. sums: read_sums floats.
 constexpr int64_t read_sums = 4096;

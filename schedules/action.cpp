@@ -1,18 +1,19 @@
 // The text of actions, both ways.
+#include <ppengine/schedules/action.hpp>
+
 #include <fmt/format.h>
 
 #include <array>
+
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::schedules {
 namespace {
 
-constexpr std::array<std::string_view, action_types> names = {
-    "", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
+constexpr std::array<std::string_view, action_types> names = {"",       "F",      "B",      "I",       "W",       "SEND_F",
+                                                              "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
 constexpr std::string_view overlap_name = "OVERLAP_F_B";
-constexpr std::string_view expected =
-    "expected [stage][type][microbatch] such as 2F0, 2SEND_B3, 1UNSHARD or (0F7;7B3)OVERLAP_F_B";
+constexpr std::string_view expected = "expected [stage][type][microbatch] such as 2F0, 2SEND_B3, 1UNSHARD or (0F7;7B3)OVERLAP_F_B";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -54,8 +55,7 @@ std::string parse_single(std::string_view text, Action& action) {
 
 std::string parse_overlap(std::string_view text, Cell& cell) {
   const auto close = text.find(')');
-  if (close == text.npos || text.substr(close + 1) != overlap_name)
-    return fmt::format("expected (F;B){}", overlap_name);
+  if (close == text.npos || text.substr(close + 1) != overlap_name) return fmt::format("expected (F;B){}", overlap_name);
   const std::string_view inside = text.substr(1, close - 1);
   const auto middle = inside.find(';');
   if (middle == inside.npos) return "an overlap has two parts separated by ;";

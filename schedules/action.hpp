@@ -43,13 +43,9 @@ constexpr bool is_message(ActionType t) { return t >= ActionType::send_forward &
 constexpr bool is_send(ActionType t) { return t == ActionType::send_forward || t == ActionType::send_backward; }
 constexpr bool is_recv(ActionType t) { return t == ActionType::recv_forward || t == ActionType::recv_backward; }
 // B or I: makes the gradient that the stage before waits for.
-constexpr bool gives_input_gradient(ActionType t) {
-  return t == ActionType::backward || t == ActionType::backward_input;
-}
+constexpr bool gives_input_gradient(ActionType t) { return t == ActionType::backward || t == ActionType::backward_input; }
 // B or W: the last use of a microbatch's activations, and what REDUCE_GRAD counts.
-constexpr bool gives_weight_gradient(ActionType t) {
-  return t == ActionType::backward || t == ActionType::backward_weight;
-}
+constexpr bool gives_weight_gradient(ActionType t) { return t == ActionType::backward || t == ActionType::backward_weight; }
 constexpr bool has_microbatch(ActionType t) { return is_compute(t) || is_message(t); }
 
 constexpr Action make_action(int stage, ActionType type, int microbatch = 0) {

@@ -1,9 +1,11 @@
 // The search of `auto`: named schedules, list scheduling under many policies, and for small plans a local search on the
 // best.
+#include <ppengine/schedules/auto.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ppengine/schedules/auto.hpp>
+
 #include <ppengine/schedules/generators/generators.hpp>
 #include <ppengine/schedules/improve.hpp>
 #include <ppengine/schedules/list_scheduler.hpp>
@@ -95,9 +97,8 @@ AutoPlan search_order(const PlanRequest& request, const AutoPlan* known = nullpt
   try_named(search);
   try_policies(search);
   if (!search.found)
-    throw ConfigError(
-        fmt::format("no order fits {} live microbatches a rank; allow at least {}, one for each stage of a rank",
-                    request.memory_limit, (request.stages + request.ranks - 1) / request.ranks));
+    throw ConfigError(fmt::format("no order fits {} live microbatches a rank; allow at least {}, one for each stage of a rank",
+                                  request.memory_limit, (request.stages + request.ranks - 1) / request.ranks));
   if (known) return std::move(search.best);
   // 3. Small changes, as long as they help.
   Plan better = improve_order(search.best.plan, request.costs, request.memory_limit);

@@ -2,9 +2,10 @@
 // without colour a pattern and a letter each.
 #pragma once
 
-#include <ppengine/schedules/timeline.hpp>
 #include <string>
 #include <vector>
+
+#include <ppengine/schedules/timeline.hpp>
 
 namespace ppengine::schedules {
 

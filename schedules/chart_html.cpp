@@ -93,8 +93,7 @@ document.addEventListener("mousemove", e => {
 
 std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading) {
   const std::string title = escape_xml(heading);
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>" + title + "</title>\n" + head;
+  std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>" + title + "</title>\n" + head;
   out += "</head>\n<body>\n<header><h1>" + title + "</h1><span>shift or ctrl + wheel zooms</span>";
   out += "<button id=\"out\">&minus;</button><button id=\"in\">+</button><button id=\"fit\">fit</button></header>\n";
   for (const auto& timeline : timelines) out += "<section>\n" + chart_svg(timeline) + "</section>\n";

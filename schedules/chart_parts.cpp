@@ -1,8 +1,10 @@
 // Pieces of the SVG.
+#include <ppengine/schedules/chart_parts.hpp>
+
 #include <fmt/format.h>
 
 #include <cmath>
-#include <ppengine/schedules/chart_parts.hpp>
+
 #include <ppengine/schedules/chart_style.hpp>
 
 namespace ppengine::schedules {
@@ -77,8 +79,7 @@ std::string svg_legend_block(double x, double y, const LegendEntry& entry) {
   };
   if (entry.type == ActionType::idle) return rect("class=\"idle\" stroke=\"#c6cbd5\"");
   std::string out = rect(fmt::format("fill=\"{}\"", fill_of(make_action(0, entry.type, 2)).hex()));
-  if (const auto pattern = pattern_of(entry.type); !pattern.empty())
-    out += rect(fmt::format("fill=\"url(#{})\"", pattern));
+  if (const auto pattern = pattern_of(entry.type); !pattern.empty()) out += rect(fmt::format("fill=\"url(#{})\"", pattern));
   return out;
 }
 

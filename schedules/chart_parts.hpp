@@ -1,9 +1,10 @@
 // Pieces of the SVG: style sheet, patterns, text.
 #pragma once
 
-#include <ppengine/schedules/action.hpp>
 #include <string>
 #include <string_view>
+
+#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::schedules {
 

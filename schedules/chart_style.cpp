@@ -1,9 +1,10 @@
 // Colours of the charts.
+#include <ppengine/schedules/chart_style.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <ppengine/schedules/chart_style.hpp>
 
 namespace ppengine::schedules {
 namespace {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <ppengine/schedules/action.hpp>
 #include <string>
+
+#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::schedules {
 

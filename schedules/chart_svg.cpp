@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/schedules/chart.hpp>
 #include <ppengine/schedules/chart_parts.hpp>
@@ -47,8 +48,7 @@ class SvgDrawing {
     out_ += "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n";
     out_ += svg_text(left, 36, "title", t_.title) + svg_text(left, 60, "subtitle", t_.subtitle);
     legend();
-    for (std::size_t r = 0; r < t_.rows.size(); ++r)
-      row(t_.rows[r], top + static_cast<double>(r) * (row_height_ + gap_));
+    for (std::size_t r = 0; r < t_.rows.size(); ++r) row(t_.rows[r], top + static_cast<double>(r) * (row_height_ + gap_));
     axis(rows_bottom_ + 4);
     memory(rows_bottom_ + 56);
     out_ += "</svg>\n";
@@ -76,21 +76,17 @@ class SvgDrawing {
       out_ += svg_legend_block(at, 76, entry) + svg_text(at + 30, 89, "legend", entry.text);
       at += 6.4 * static_cast<double>(entry.text.size()) + 52;
     }
-    const bool several =
-        std::any_of(t_.rows.begin(), t_.rows.end(), [&](const auto& row) { return t_.stages_of(row).size() > 1; });
-    out_ += svg_text(
-        at, 89, "hint",
-        several ? "shade: microbatch; bar at the foot: the rank's second, third, ... stage" : "shade: microbatch");
+    const bool several = std::any_of(t_.rows.begin(), t_.rows.end(), [&](const auto& row) { return t_.stages_of(row).size() > 1; });
+    out_ +=
+        svg_text(at, 89, "hint", several ? "shade: microbatch; bar at the foot: the rank's second, third, ... stage" : "shade: microbatch");
   }
 
   void row(const TimelineRow& row, double y) {
     const auto stages = t_.stages_of(row);
-    out_ += fmt::format("<rect class=\"idle\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n", left, y,
-                        plot_width_, row_height_);
+    out_ += fmt::format("<rect class=\"idle\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n", left, y, plot_width_, row_height_);
     if (row_height_ >= 9) {
       out_ += svg_text(left - 10, y + row_height_ / 2 + 4, "rank", fmt::format("rank {}", row.rank));
-      out_ += svg_text(left + plot_width_ + 10, y + row_height_ / 2 + 4, "share",
-                       fmt::format("idle {:.1f} %", 100 * row.idle_share));
+      out_ += svg_text(left + plot_width_ + 10, y + row_height_ / 2 + 4, "share", fmt::format("idle {:.1f} %", 100 * row.idle_share));
     }
     out_ += "<g class=\"blocks\">\n";
     for (const auto& e : row.compute) block(e, row.rank, y, stages);
@@ -98,9 +94,8 @@ class SvgDrawing {
   }
 
   void block(const TimelineEvent& e, int rank, double y, const std::vector<int>& stages) {
-    out_ += fmt::format(
-        "<g class=\"block\" data-s=\"{:.10g}\" data-e=\"{:.10g}\"><title>{}\nrank {}\n{:.6g} to {:.6g}{}</title>",
-        e.start, e.end, e.text(), rank, e.start, e.end, t_.unit);
+    out_ += fmt::format("<g class=\"block\" data-s=\"{:.10g}\" data-e=\"{:.10g}\"><title>{}\nrank {}\n{:.6g} to {:.6g}{}</title>", e.start,
+                        e.end, e.text(), rank, e.start, e.end, t_.unit);
     if (e.overlap()) {
       part(e.action, e, y, row_height_ / 2, stages);
       part(e.partner, e, y + row_height_ / 2, row_height_ / 2, stages);
@@ -115,12 +110,10 @@ class SvgDrawing {
     const double from = x(e.start), width = std::max(0.4, (e.end - e.start) * scale_ - 0.6);
     const Color fill = fill_of(a);
     auto rect = [&](double at, double h, const std::string& look) {
-      out_ += fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" {}/>", from, at, width, h,
-                          look);
+      out_ += fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" {}/>", from, at, width, h, look);
     };
     rect(y, height, fmt::format("fill=\"{}\"", fill.hex()));
-    if (const auto pattern = pattern_of(a.type); !pattern.empty())
-      rect(y, height, fmt::format("fill=\"url(#{})\"", pattern));
+    if (const auto pattern = pattern_of(a.type); !pattern.empty()) rect(y, height, fmt::format("fill=\"url(#{})\"", pattern));
     const auto chunk = std::find(stages.begin(), stages.end(), a.stage) - stages.begin();
     if (chunk > 0) {
       const double bar = std::min(height / 3, 2.5 * static_cast<double>(chunk));
@@ -135,28 +128,25 @@ class SvgDrawing {
     const char* shown = width >= needed ? "" : " display=\"none\"";
     const double middle = from + width / 2;
     if (two_lines) {
-      out_ += fmt::format("<text class=\"l {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>", ink, needed,
-                          middle, y + height / 2 - 2, shown, letter);
-      out_ += fmt::format("<text class=\"n {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>", ink, needed,
-                          middle, y + height / 2 + 10, shown, number);
+      out_ += fmt::format("<text class=\"l {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>", ink, needed, middle,
+                          y + height / 2 - 2, shown, letter);
+      out_ += fmt::format("<text class=\"n {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>", ink, needed, middle,
+                          y + height / 2 + 10, shown, number);
     } else {
-      out_ += fmt::format("<text class=\"n {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}{}</text>", ink, needed,
-                          middle, y + height / 2 + 3.5, shown, letter, number);
+      out_ += fmt::format("<text class=\"n {}\" data-n=\"{:.1f}\" x=\"{:.2f}\" y=\"{:.1f}\"{}>{}{}</text>", ink, needed, middle,
+                          y + height / 2 + 3.5, shown, letter, number);
     }
   }
 
   void axis(double y) {
     const double step = nice_step(t_.end / 15);
-    out_ += fmt::format("<g class=\"axis\"><line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>", left, y,
-                        left + plot_width_, y);
+    out_ += fmt::format("<g class=\"axis\"><line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>", left, y, left + plot_width_, y);
     for (int i = 0; i * step <= t_.end * 1.0001; ++i) {
       const double at = x(i * step);
-      out_ += fmt::format(
-          "<g class=\"tick\" data-s=\"{:.10g}\"><line x1=\"{:.2f}\" y1=\"{:.1f}\" x2=\"{:.2f}\" y2=\"{:.1f}\"/>{}</g>",
-          i * step, at, y, at, y + 5, svg_text(at, y + 19, "number", fmt::format("{:.6g}", i * step)));
+      out_ += fmt::format("<g class=\"tick\" data-s=\"{:.10g}\"><line x1=\"{:.2f}\" y1=\"{:.1f}\" x2=\"{:.2f}\" y2=\"{:.1f}\"/>{}</g>",
+                          i * step, at, y, at, y + 5, svg_text(at, y + 19, "number", fmt::format("{:.6g}", i * step)));
     }
-    out_ +=
-        "</g>\n" + svg_text(left + plot_width_ + 10, y + 19, "share", t_.unit.empty() ? "time" : "time, " + t_.unit);
+    out_ += "</g>\n" + svg_text(left + plot_width_ + 10, y + 19, "share", t_.unit.empty() ? "time" : "time, " + t_.unit);
   }
 
   // Live microbatches over time: a line per rank; of many ranks only some.
@@ -171,13 +161,12 @@ class SvgDrawing {
     const double bottom = y + memory_height;
     auto level = [&](int live) { return bottom - live * memory_height / (peak * 1.04); };
     out_ += svg_text(left, y - 8, "panel", "live microbatches by rank");
-    out_ += fmt::format("<rect class=\"idle\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n", left, y,
-                        plot_width_, memory_height);
+    out_ +=
+        fmt::format("<rect class=\"idle\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n", left, y, plot_width_, memory_height);
     const double step = std::max(1.0, nice_step(peak / 4.0));
     for (int i = 0; i * step <= peak; ++i) {
       const double at = level(static_cast<int>(i * step));
-      out_ += fmt::format("<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>", left, at,
-                          left + plot_width_, at);
+      out_ += fmt::format("<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>", left, at, left + plot_width_, at);
       out_ += svg_text(left - 10, at + 4, "rank", fmt::format("{:.0f}", i * step));
     }
     const auto ranks = static_cast<int>(t_.rows.size());
@@ -189,8 +178,8 @@ class SvgDrawing {
       std::string path, times;
       double last = bottom;
       for (const auto& point : row.memory) {
-        path += fmt::format("{}{:.2f} {:.1f}L{:.2f} {:.1f}", path.empty() ? "M" : "L", x(point.time), last,
-                            x(point.time), level(point.microbatches));
+        path += fmt::format("{}{:.2f} {:.1f}L{:.2f} {:.1f}", path.empty() ? "M" : "L", x(point.time), last, x(point.time),
+                            level(point.microbatches));
         times += fmt::format("{:.10g},{:.1f},{:.1f};", point.time, last, level(point.microbatches));
         last = level(point.microbatches);
       }
@@ -199,10 +188,8 @@ class SvgDrawing {
           "microbatches</title></path>\n",
           color, path, times, row.rank, row.peak_live_microbatches);
       const double entry = left + shown * 92.0;
-      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"4\" fill=\"{}\"/>", entry, bottom + 18,
-                          color);
-      out_ +=
-          svg_text(entry + 18, bottom + 24, "legend", fmt::format("rank {}: {}", row.rank, row.peak_live_microbatches));
+      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"4\" fill=\"{}\"/>", entry, bottom + 18, color);
+      out_ += svg_text(entry + 18, bottom + 24, "legend", fmt::format("rank {}: {}", row.rank, row.peak_live_microbatches));
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include <ppengine/schedules/chart.hpp>
 #include <ppengine/schedules/chart_parts.hpp>
 #include <ppengine/schedules/chart_style.hpp>
@@ -24,8 +25,8 @@ class TextDrawing {
  public:
   TextDrawing(const Timeline& timeline, const TextChart& options) : timeline_(timeline), options_(options) {
     label_width_ = static_cast<int>(std::to_string(timeline.rows.empty() ? 0 : timeline.rows.back().rank).size()) + 6;
-    several_stages_ = std::any_of(timeline.rows.begin(), timeline.rows.end(),
-                                  [&](const auto& row) { return timeline.stages_of(row).size() > 1; });
+    several_stages_ =
+        std::any_of(timeline.rows.begin(), timeline.rows.end(), [&](const auto& row) { return timeline.stages_of(row).size() > 1; });
     const int room = std::max(20, options.width - label_width_);
     columns_ = room;
     // As wide as the labels ask for, if that does not take too many bands; otherwise everything on one band without
@@ -76,8 +77,7 @@ class TextDrawing {
   std::string axis(int begin, int end) const {
     std::string line(static_cast<std::size_t>(label_width_ + end - begin), ' ');
     line.replace(0, 4, "time");
-    for (int i = static_cast<int>(std::ceil(begin / (tick_ * scale_) - 1e-9)); std::lround(i * tick_ * scale_) < end;
-         ++i) {
+    for (int i = static_cast<int>(std::ceil(begin / (tick_ * scale_) - 1e-9)); std::lround(i * tick_ * scale_) < end; ++i) {
       const std::string at = fmt::format("|{:.6g}", i * tick_);
       const auto place = static_cast<std::size_t>(label_width_ + std::lround(i * tick_ * scale_) - begin);
       if (place + at.size() <= line.size()) line.replace(place, at.size(), at);
@@ -86,11 +86,9 @@ class TextDrawing {
   }
 
   std::string paint(const TimelineRow& row, int begin, int end) const {
-    std::vector<Glyph> glyphs(static_cast<std::size_t>(end - begin),
-                              Glyph{options_.color ? ' ' : '.', false, {0, 0, 0}});
+    std::vector<Glyph> glyphs(static_cast<std::size_t>(end - begin), Glyph{options_.color ? ' ' : '.', false, {0, 0, 0}});
     for (const auto& e : row.compute) {
-      const int from = static_cast<int>(std::lround(e.start * scale_)),
-                to = static_cast<int>(std::lround(e.end * scale_));
+      const int from = static_cast<int>(std::lround(e.start * scale_)), to = static_cast<int>(std::lround(e.end * scale_));
       if (to <= begin || from >= end || to == from) continue;
       const std::string text = labelled_ ? label(e) : std::string(type_name(e.action.type)).substr(0, 1);
       const Color first = fill_of(e.action), second = e.overlap() ? fill_of(e.partner) : first;
@@ -114,8 +112,7 @@ class TextDrawing {
     for (const Glyph& g : glyphs) {
       if (options_.color && g.filled && (!painting || g.fill.hex() != last.hex())) {
         const Color ink = ink_on(g.fill);
-        out += fmt::format("\x1b[48;2;{};{};{}m\x1b[38;2;{};{};{}m", g.fill.red, g.fill.green, g.fill.blue, ink.red,
-                           ink.green, ink.blue);
+        out += fmt::format("\x1b[48;2;{};{};{}m\x1b[38;2;{};{};{}m", g.fill.red, g.fill.green, g.fill.blue, ink.red, ink.green, ink.blue);
         painting = true;
         last = g.fill;
       } else if (options_.color && !g.filled && painting) {
@@ -138,8 +135,7 @@ class TextDrawing {
     std::string out = fmt::format("\n{:<8}{:>8}{:>22}\n", "", "idle", "live microbatches");
     for (std::size_t r = 0; r < shown; ++r) {
       const auto& row = timeline_.rows[r];
-      out += fmt::format("{:<8}{:>7.2f}%{:>22}\n", fmt::format("rank {}", row.rank), 100 * row.idle_share,
-                         row.peak_live_microbatches);
+      out += fmt::format("{:<8}{:>7.2f}%{:>22}\n", fmt::format("rank {}", row.rank), 100 * row.idle_share, row.peak_live_microbatches);
     }
     return out;
   }
@@ -153,8 +149,6 @@ class TextDrawing {
 
 }  // namespace
 
-std::string chart_text(const Timeline& timeline, const TextChart& options) {
-  return TextDrawing(timeline, options).draw();
-}
+std::string chart_text(const Timeline& timeline, const TextChart& options) { return TextDrawing(timeline, options).draw(); }
 
 }  // namespace ppengine::schedules

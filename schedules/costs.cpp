@@ -1,12 +1,14 @@
 // Costs from text and files.
+#include <ppengine/schedules/costs.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
+
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/costs.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -116,8 +118,7 @@ void load_stage_costs(const std::string& path, Costs& costs) {
     for (std::size_t i = 0; good && i < parts.size(); ++i) good = parse_number(parts[i], *fields[i]);
     if (!good && number == 1 && !parts[0].empty() && parts[0].front() == 'F') continue;  // the header
     if (!good)
-      throw FileError(fmt::format("{}: line {} \"{}\" is not F,I,W or F,I,W,activation_bytes in numbers of 0 or more",
-                                  path, number, line));
+      throw FileError(fmt::format("{}: line {} \"{}\" is not F,I,W or F,I,W,activation_bytes in numbers of 0 or more", path, number, line));
     if (static_cast<int>(stages.size()) >= max_stages) throw FileError(fmt::format("{}: too many stages", path));
     stages.push_back(stage);
   }
@@ -130,13 +131,12 @@ void check_costs(const Costs& costs, int stages) {
   for (const auto& s : costs.stages)
     if (bad(s.forward) || bad(s.backward_input) || bad(s.backward_weight) || bad(s.activation_bytes))
       throw ConfigError("costs must be finite and not negative");
-  if (bad(costs.message()) || bad(costs.unshard) || bad(costs.reduce_grad))
-    throw ConfigError("costs must be finite and not negative");
+  if (bad(costs.message()) || bad(costs.unshard) || bad(costs.reduce_grad)) throw ConfigError("costs must be finite and not negative");
   if (!(costs.overlap_factor > 0 && costs.overlap_factor <= 1))
     throw ConfigError(fmt::format("the overlap factor must be above 0 and at most 1, not {}", costs.overlap_factor));
   if (costs.stages.size() != 1 && costs.stages.size() != static_cast<std::size_t>(stages))
-    throw ConfigError(fmt::format("costs for {} stages were given, but the plan has {}; give one line per stage",
-                                  costs.stages.size(), stages));
+    throw ConfigError(
+        fmt::format("costs for {} stages were given, but the plan has {}; give one line per stage", costs.stages.size(), stages));
 }
 
 }  // namespace ppengine::schedules

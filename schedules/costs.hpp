@@ -1,10 +1,11 @@
 // What actions cost, in any unit of time: the input of the simulation and of the `auto` schedule.
 #pragma once
 
-#include <ppengine/schedules/action.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::schedules {
 
@@ -19,7 +20,7 @@ struct Costs {
   std::vector<StageCosts> stages = std::vector<StageCosts>(1);  // one for all stages, or one each
   double communication = 0;                                     // a fixed time per message between ranks
   double latency = 0;                                           // plus this,
-  double bandwidth = 0;  // plus message_bytes / bandwidth where a bandwidth is given
+  double bandwidth = 0;                                         // plus message_bytes / bandwidth where a bandwidth is given
   double message_bytes = 0;
   double unshard = 0;
   double reduce_grad = 0;

@@ -1,11 +1,13 @@
 // Reading and writing plan files.
+#include <ppengine/schedules/csv.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <ppengine/schedules/csv.hpp>
+
 #include <ppengine/schedules/validate.hpp>
 
 namespace ppengine::schedules {
@@ -103,8 +105,7 @@ Plan load_plan(const std::string& path, int microbatches) {
   if (bytes > max_file_bytes) throw FileError(fmt::format("{}: {} bytes is too large for a plan file", path, bytes));
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(bytes), '\0');
-  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())))
-    throw FileError(fmt::format("{}: cannot be read", path));
+  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size()))) throw FileError(fmt::format("{}: cannot be read", path));
   try {
     Plan plan = parse_csv(text, microbatches);
     validate(plan);

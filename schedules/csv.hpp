@@ -1,9 +1,10 @@
 // Plan files: CSV, one row per rank, byte for byte what PyTorch's torch.distributed.pipelining writes and reads.
 #pragma once
 
-#include <ppengine/schedules/plan.hpp>
 #include <string>
 #include <string_view>
+
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 

@@ -1,8 +1,9 @@
 // The text of a deadlock.
+#include <ppengine/schedules/deadlock.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ppengine/schedules/deadlock.hpp>
 
 namespace ppengine::schedules {
 
@@ -32,9 +33,7 @@ Action counterpart(const Action& message) {
 }
 
 void report_deadlock(const Plan& plan, const std::vector<Stuck>& stuck) {
-  auto at_rank = [&](int rank) {
-    return std::find_if(stuck.begin(), stuck.end(), [&](const Stuck& s) { return s.rank == rank; });
-  };
+  auto at_rank = [&](int rank) { return std::find_if(stuck.begin(), stuck.end(), [&](const Stuck& s) { return s.rank == rank; }); };
   // Follow the waiting from the first stuck rank until a rank comes up again: from there on it is the cycle.
   std::vector<int> path;
   for (auto s = stuck.begin(); s != stuck.end() && std::find(path.begin(), path.end(), s->rank) == path.end();
@@ -53,10 +52,10 @@ void report_deadlock(const Plan& plan, const std::vector<Stuck>& stuck) {
     const Stuck& s = *at_rank(rank);
     const auto& row = plan.of(rank);
     const bool backward = s.waits_for.type == ActionType::backward;
-    text += fmt::format("{}rank {}, column {}, cell \"{}\" waits for {}{} on rank {}", shown++ > 0 ? "; " : "", rank,
-                        column_of(row, s.index), cell_text(&row[s.index]), to_text(s.waits_for),
-                        backward ? fmt::format(" (or {}I{})", s.waits_for.stage, s.waits_for.microbatch) : "",
-                        plan.rank_of(s.waits_for.stage));
+    text +=
+        fmt::format("{}rank {}, column {}, cell \"{}\" waits for {}{} on rank {}", shown++ > 0 ? "; " : "", rank, column_of(row, s.index),
+                    cell_text(&row[s.index]), to_text(s.waits_for),
+                    backward ? fmt::format(" (or {}I{})", s.waits_for.stage, s.waits_for.microbatch) : "", plan.rank_of(s.waits_for.stage));
   }
   throw PlanError(fmt::format("deadlock, these wait in a circle: {}; change the order of one of them", text));
 }

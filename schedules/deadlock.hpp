@@ -1,8 +1,9 @@
 // Who waits for whom when a plan does not get on: one readable cycle.
 #pragma once
 
-#include <ppengine/schedules/plan.hpp>
 #include <vector>
+
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 

@@ -1,8 +1,9 @@
 // The executor: one rank's plan, action by action, with the position in every error.
+#include <ppengine/schedules/executor.hpp>
+
 #include <fmt/format.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -56,9 +57,8 @@ void perform(const Plan& plan, const Action& a, ActionHandler& handler) {
     // Its own constructor names peer, operation and tag: keep only the rest of the text.
     const std::string text = e.what();
     const auto colon = text.find("): ");
-    throw CommError(
-        e.peer(), e.operation(), e.tag(),
-        (colon == text.npos ? text : text.substr(colon + 3)) + " (at " + where.substr(0, where.size() - 2) + ")");
+    throw CommError(e.peer(), e.operation(), e.tag(),
+                    (colon == text.npos ? text : text.substr(colon + 3)) + " (at " + where.substr(0, where.size() - 2) + ")");
   } catch (const DeviceError& e) {
     throw DeviceError(where + e.what(), e.exit_code());
   } catch (const ConfigError& e) {

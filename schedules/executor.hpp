@@ -2,8 +2,9 @@
 // implements ActionHandler, tests fake it.
 #pragma once
 
-#include <ppengine/schedules/plan.hpp>
 #include <string>
+
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 

@@ -1,9 +1,11 @@
 // Hill climbing over the order of compute actions.
-#include <algorithm>
 #include <ppengine/schedules/improve.hpp>
+
+#include <algorithm>
+#include <random>
+
 #include <ppengine/schedules/queries.hpp>
 #include <ppengine/schedules/simulate.hpp>
-#include <random>
 
 namespace ppengine::schedules {
 namespace {

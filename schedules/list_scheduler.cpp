@@ -1,10 +1,11 @@
 // List scheduling with a limit on memory. No deadlock can arise: a rank keeps one place free for each of its later
 // stages, so the microbatch that is furthest ahead can always go on.
+#include <ppengine/schedules/list_scheduler.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <ppengine/schedules/list_scheduler.hpp>
 #include <queue>
 
 namespace ppengine::schedules {
@@ -30,9 +31,7 @@ class ListScheduler {
       RankState& here = ranks_[static_cast<std::size_t>(rank)];
       here.stages = local_stages(plan_, rank);
       const int all = static_cast<int>(here.stages.size()) * m_;
-      here.limit = policy.limit > 0
-                       ? std::min(all, policy.limit - static_cast<int>(policy.limit_slope * here.stages.front()))
-                       : all;
+      here.limit = policy.limit > 0 ? std::min(all, policy.limit - static_cast<int>(policy.limit_slope * here.stages.front())) : all;
       feasible_ = feasible_ && here.limit >= static_cast<int>(here.stages.size());
     }
   }
@@ -92,8 +91,8 @@ class ListScheduler {
       next_known = std::min(next_known, std::max(when, time));
       if (when > time) continue;
       const auto& next = forward ? next_forward_ : next_backward_;
-      const bool better = best < 0 || (policy_.deep_first == forward) ||
-                          next[static_cast<std::size_t>(stage)] < next[static_cast<std::size_t>(best)];
+      const bool better =
+          best < 0 || (policy_.deep_first == forward) || next[static_cast<std::size_t>(stage)] < next[static_cast<std::size_t>(best)];
       if (better) best = stage;
     }
     return best;
@@ -109,8 +108,7 @@ class ListScheduler {
     if (backward >= 0) return run_backward(rank, backward, time);
     if (here.weights < here.pending.size()) {
       const Action& w = here.pending[here.weights];
-      if (next_known == unknown || next_known - time >= policy_.patience * costs_.compute(w))
-        return run_weight(rank, time);
+      if (next_known == unknown || next_known - time >= policy_.patience * costs_.compute(w)) return run_weight(rank, time);
     }
     if (next_known != unknown && next_known > time) at(next_known, rank);
   }
@@ -170,16 +168,11 @@ class ListScheduler {
 }  // namespace
 
 std::string Policy::text() const {
-  const char* first = prefer == Prefer::backward  ? "backward first"
-                      : prefer == Prefer::forward ? "forward first"
-                                                  : "by turns";
-  return fmt::format("list scheduling, {}, {}, {}", first,
-                     deep_first ? "later stages first" : "older microbatches first",
+  const char* first = prefer == Prefer::backward ? "backward first" : prefer == Prefer::forward ? "forward first" : "by turns";
+  return fmt::format("list scheduling, {}, {}, {}", first, deep_first ? "later stages first" : "older microbatches first",
                      split ? fmt::format("W after {} of its cost", patience) : "whole backward");
 }
 
-std::optional<Plan> list_schedule(const PlanRequest& request, const Policy& policy) {
-  return ListScheduler(request, policy).run();
-}
+std::optional<Plan> list_schedule(const PlanRequest& request, const Policy& policy) { return ListScheduler(request, policy).run(); }
 
 }  // namespace ppengine::schedules

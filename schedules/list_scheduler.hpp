@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+
 #include <ppengine/schedules/registry.hpp>
 
 namespace ppengine::schedules {

@@ -1,8 +1,9 @@
 // Running a plan without time. Each rank runs as far as it can; one that waits is woken by what it waits for, so every
 // action is looked at once or twice.
+#include <ppengine/schedules/order_check.hpp>
+
 #include <ppengine/schedules/deadlock.hpp>
 #include <ppengine/schedules/lower/readiness.hpp>
-#include <ppengine/schedules/order_check.hpp>
 
 namespace ppengine::schedules {
 namespace {

@@ -1,8 +1,9 @@
 // Placement and small questions about plans.
+#include <ppengine/schedules/plan.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -16,8 +17,8 @@ bool any_action(const Plan& plan, Predicate predicate) {
 }  // namespace
 
 PlanError::PlanError(int rank, int column, const std::string& cell, const std::string& reason)
-    : ConfigError(fmt::format("rank {}, column {}, cell \"{}\": {} (ranks are rows; rows and columns count from 0)",
-                              rank, column, cell, reason)),
+    : ConfigError(
+          fmt::format("rank {}, column {}, cell \"{}\": {} (ranks are rows; rows and columns count from 0)", rank, column, cell, reason)),
       rank_(rank),
       column_(column) {}
 
@@ -41,8 +42,7 @@ std::vector<int> loop_placement(int ranks, int stages) {
 
 std::vector<int> v_placement(int ranks, int stages) {
   std::vector<int> result(static_cast<std::size_t>(stages));
-  for (int s = 0; s < stages; ++s)
-    result[static_cast<std::size_t>(s)] = (s / ranks) % 2 == 0 ? s % ranks : ranks - 1 - s % ranks;
+  for (int s = 0; s < stages; ++s) result[static_cast<std::size_t>(s)] = (s / ranks) % 2 == 0 ? s % ranks : ranks - 1 - s % ranks;
   return result;
 }
 
@@ -68,8 +68,7 @@ bool is_inference(const Plan& plan) {
 Plan empty_plan(int ranks, int stages, int microbatches, std::vector<int> stage_rank) {
   if (ranks < 1 || ranks > max_ranks) throw ConfigError(fmt::format("ranks must be 1 to {}, not {}", max_ranks, ranks));
   if (stages < ranks || stages > max_stages)
-    throw ConfigError(fmt::format("stages must be at least the number of ranks ({}) and at most {}, not {}", ranks,
-                                  max_stages, stages));
+    throw ConfigError(fmt::format("stages must be at least the number of ranks ({}) and at most {}, not {}", ranks, max_stages, stages));
   if (microbatches < 1 || microbatches > max_microbatches)
     throw ConfigError(fmt::format("microbatches must be 1 to {}, not {}", max_microbatches, microbatches));
   if (std::int64_t{3} * stages * microbatches > max_plan_actions)

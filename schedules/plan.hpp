@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <ppengine/base/error.hpp>
-#include <ppengine/schedules/action.hpp>
 #include <string>
 #include <vector>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::schedules {
 

@@ -1,6 +1,7 @@
 // Peaks of what is alive at the same time, by walking a rank's actions once.
-#include <algorithm>
 #include <ppengine/schedules/queries.hpp>
+
+#include <algorithm>
 
 namespace ppengine::schedules {
 namespace {
@@ -23,9 +24,7 @@ std::vector<StagePeaks> stage_peaks(const Plan& plan, int rank) {
   std::vector<StageCounters> counters(static_cast<std::size_t>(plan.stages));
   auto here = [&](int stage) { return stage >= 0 && stage < plan.stages && plan.rank_of(stage) == rank; };
   // A message that no RECV announces: counted at its use in a compute_only plan, at its making on the same rank.
-  auto unannounced = [&](int neighbour) {
-    return !plan.lowered() && neighbour >= 0 && neighbour < plan.stages && !here(neighbour);
-  };
+  auto unannounced = [&](int neighbour) { return !plan.lowered() && neighbour >= 0 && neighbour < plan.stages && !here(neighbour); };
 
   for (const Action& a : plan.of(rank)) {
     StageCounters& c = counters[a.stage];

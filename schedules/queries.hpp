@@ -1,8 +1,9 @@
 // What an engine has to know about a plan before it allocates: how much is alive at the same time.
 #pragma once
 
-#include <ppengine/schedules/plan.hpp>
 #include <vector>
+
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 

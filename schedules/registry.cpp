@@ -1,10 +1,12 @@
 // Schedules by name: checks of a request, placement, and the built-in list.
+#include <ppengine/schedules/registry.hpp>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+
 #include <ppengine/schedules/generators/generators.hpp>
-#include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/validate.hpp>
 
 namespace ppengine::schedules {
@@ -20,31 +22,26 @@ void check_numbers(const Schedule& schedule, const PlanRequest& r) {
   empty_plan(r.ranks, r.stages, r.microbatches, {});  // sane on their own
   if (!r.stage_rank.empty() && schedule.any_placement) return;
   if (r.stages % r.ranks != 0)
-    throw ConfigError(fmt::format("{} stages cannot be spread evenly over {} ranks; use a multiple of {}", r.stages,
-                                  r.ranks, r.ranks));
+    throw ConfigError(fmt::format("{} stages cannot be spread evenly over {} ranks; use a multiple of {}", r.stages, r.ranks, r.ranks));
   const int per_rank = r.stages / r.ranks;
   if (schedule.stages_per_rank != 0 && per_rank != schedule.stages_per_rank)
-    throw ConfigError(
-        fmt::format("{} needs exactly {} stage{} per rank, but {} stages on {} ranks are {}; use {} stages",
-                    schedule.name, schedule.stages_per_rank, schedule.stages_per_rank == 1 ? "" : "s", r.stages,
-                    r.ranks, per_rank, r.ranks * schedule.stages_per_rank));
+    throw ConfigError(fmt::format("{} needs exactly {} stage{} per rank, but {} stages on {} ranks are {}; use {} stages", schedule.name,
+                                  schedule.stages_per_rank, schedule.stages_per_rank == 1 ? "" : "s", r.stages, r.ranks, per_rank,
+                                  r.ranks * schedule.stages_per_rank));
 }
 
 void check_placement(const PlanRequest& r) {
   if (static_cast<int>(r.stage_rank.size()) != r.stages)
-    throw ConfigError(fmt::format("the placement names a rank for {} stages, but there are {} stages",
-                                  r.stage_rank.size(), r.stages));
+    throw ConfigError(fmt::format("the placement names a rank for {} stages, but there are {} stages", r.stage_rank.size(), r.stages));
   std::vector<bool> used(static_cast<std::size_t>(r.ranks), false);
   for (int s = 0; s < r.stages; ++s) {
     const int rank = r.stage_rank[static_cast<std::size_t>(s)];
     if (rank < 0 || rank >= r.ranks)
-      throw ConfigError(
-          fmt::format("the placement puts stage {} on rank {}, but ranks are 0 to {}", s, rank, r.ranks - 1));
+      throw ConfigError(fmt::format("the placement puts stage {} on rank {}, but ranks are 0 to {}", s, rank, r.ranks - 1));
     used[static_cast<std::size_t>(rank)] = true;
   }
   const auto unused = std::find(used.begin(), used.end(), false);
-  if (unused != used.end())
-    throw ConfigError(fmt::format("the placement gives rank {} no stage", unused - used.begin()));
+  if (unused != used.end()) throw ConfigError(fmt::format("the placement gives rank {} no stage", unused - used.begin()));
 }
 
 // The renumbering that turns `from` into `to`, or nothing if they differ by more than the names of the ranks.
@@ -64,14 +61,12 @@ std::vector<int> renumbering(const std::vector<int>& from, const std::vector<int
 void Registry::add(Schedule schedule) {
   const std::string key = lower_case(schedule.name);
   if (key.empty() || !schedule.make) throw ConfigError("a schedule needs a name and a function that makes its plan");
-  if (!schedules_.emplace(key, std::move(schedule)).second)
-    throw ConfigError(fmt::format("there is already a schedule named {}", key));
+  if (!schedules_.emplace(key, std::move(schedule)).second) throw ConfigError(fmt::format("there is already a schedule named {}", key));
 }
 
 const Schedule& Registry::find(std::string_view name) const {
   const auto found = schedules_.find(lower_case(name));
-  if (found == schedules_.end())
-    throw ConfigError(fmt::format("unknown schedule \"{}\"; known are {}", name, fmt::join(names(), ", ")));
+  if (found == schedules_.end()) throw ConfigError(fmt::format("unknown schedule \"{}\"; known are {}", name, fmt::join(names(), ", ")));
   return found->second;
 }
 
@@ -191,8 +186,6 @@ Plan make_plan(std::string_view schedule, int ranks, int stages, int microbatche
   return builtin_schedules().make(schedule, {.ranks = ranks, .stages = stages, .microbatches = microbatches});
 }
 
-int default_stages(std::string_view schedule, int ranks) {
-  return ranks * builtin_schedules().find(schedule).default_per_rank;
-}
+int default_stages(std::string_view schedule, int ranks) { return ranks * builtin_schedules().find(schedule).default_per_rank; }
 
 }  // namespace ppengine::schedules

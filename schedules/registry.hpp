@@ -9,11 +9,12 @@
 
 #include <functional>
 #include <map>
-#include <ppengine/schedules/costs.hpp>
-#include <ppengine/schedules/plan.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <ppengine/schedules/costs.hpp>
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 
@@ -23,7 +24,7 @@ struct PlanRequest {
   int microbatches = 1;
   std::vector<int> stage_rank = {};  // empty: the schedule's own placement
   Costs costs = {};                  // what `auto` optimizes for; the others do not look at it
-  int memory_limit = 0;  // for `auto`: live microbatches a rank may hold, in units of one stage; 0: no limit
+  int memory_limit = 0;              // for `auto`: live microbatches a rank may hold, in units of one stage; 0: no limit
 };
 
 struct Schedule {

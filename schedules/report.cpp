@@ -1,8 +1,8 @@
 // JSON, written as it goes: a plan of millions of actions never becomes a tree of objects.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 #include <ppengine/schedules/report.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -16,8 +16,8 @@ void append_actions(std::string& out, const Plan& plan, const Simulation& simula
     out += first ? "{\"action\":\"" : ",{\"action\":\"";
     first = false;
     append_cell(out, &row[i]);
-    fmt::format_to(std::back_inserter(out), "\",\"start\":{},\"end\":{}}}",
-                   simulation.start[static_cast<std::size_t>(rank)][i], end_of(plan, simulation, costs, rank, i));
+    fmt::format_to(std::back_inserter(out), "\",\"start\":{},\"end\":{}}}", simulation.start[static_cast<std::size_t>(rank)][i],
+                   end_of(plan, simulation, costs, rank, i));
   }
   out += ']';
 }
@@ -40,8 +40,8 @@ std::string to_json(const Plan& plan, const Simulation& simulation, const Costs&
   std::string out = fmt::format(
       "{{\"makespan\":{},\"idle_share\":{},\"longest_span\":{},\"idle_share_of_span\":{},\"stages\":{},"
       "\"microbatches\":{}",
-      simulation.makespan, simulation.idle_share(), simulation.longest_span, simulation.idle_share_of_span(),
-      plan.stages, plan.microbatches);
+      simulation.makespan, simulation.idle_share(), simulation.longest_span, simulation.idle_share_of_span(), plan.stages,
+      plan.microbatches);
   if (!options.limit.empty()) out += ",\"limit\":" + nlohmann::json(options.limit).dump();
   out += ",\"ranks\":[";
   for (int rank = 0; rank < plan.ranks; ++rank) {

@@ -1,10 +1,12 @@
 // Simulation in time. Each rank runs as far as it can; what it waits for wakes it, so the work is linear in the
 // actions. The times do not depend on the order in which ranks are advanced.
+#include <ppengine/schedules/simulate.hpp>
+
 #include <algorithm>
 #include <limits>
+
 #include <ppengine/schedules/deadlock.hpp>
 #include <ppengine/schedules/queries.hpp>
-#include <ppengine/schedules/simulate.hpp>
 
 namespace ppengine::schedules {
 namespace {
@@ -50,8 +52,7 @@ class Simulator {
   }
   // When the input of `a` from another stage is there; unknown if it is not yet.
   double input_time(const Action& a) const {
-    if (a.type == ActionType::forward || a.type == ActionType::recv_forward)
-      return a.stage == 0 ? 0 : activation_[pair(a.stage, a)];
+    if (a.type == ActionType::forward || a.type == ActionType::recv_forward) return a.stage == 0 ? 0 : activation_[pair(a.stage, a)];
     if (gives_input_gradient(a.type) || a.type == ActionType::recv_backward)
       return a.stage == plan_.stages - 1 ? 0 : gradient_[pair(a.stage, a)];
     return 0;
@@ -214,10 +215,9 @@ class Simulator {
     const int peer = plan_.rank_of(other.stage);
     const auto& row = plan_.of(peer);
     const auto reached = static_cast<std::ptrdiff_t>(batch_end(peer, next_[static_cast<std::size_t>(peer)]));
-    const bool at_message = next_[static_cast<std::size_t>(peer)] < row.size() &&
-                            is_message(row[next_[static_cast<std::size_t>(peer)]].type);
-    const auto end =
-        row.begin() + (at_message ? reached : static_cast<std::ptrdiff_t>(next_[static_cast<std::size_t>(peer)]));
+    const bool at_message =
+        next_[static_cast<std::size_t>(peer)] < row.size() && is_message(row[next_[static_cast<std::size_t>(peer)]].type);
+    const auto end = row.begin() + (at_message ? reached : static_cast<std::ptrdiff_t>(next_[static_cast<std::size_t>(peer)]));
     return std::find(row.begin(), end, other) != end;
   }
 
@@ -237,8 +237,7 @@ class Simulator {
       }
       times.peak_live_microbatches = peak_live_microbatches(plan_, rank);
       times.peak_live_bytes = peak_bytes(row);
-      result_.makespan =
-          std::max({result_.makespan, times.last_end, rendezvous() ? clock_[static_cast<std::size_t>(rank)] : 0.0});
+      result_.makespan = std::max({result_.makespan, times.last_end, rendezvous() ? clock_[static_cast<std::size_t>(rank)] : 0.0});
       result_.longest_span = std::max(result_.longest_span, times.last_end - times.first_start);
     }
   }

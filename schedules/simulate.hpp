@@ -1,9 +1,10 @@
 // A plan in time: when every action starts, how long ranks wait, what is alive, and which actions decide the makespan.
 #pragma once
 
+#include <vector>
+
 #include <ppengine/schedules/costs.hpp>
 #include <ppengine/schedules/plan.hpp>
-#include <vector>
 
 namespace ppengine::schedules {
 

@@ -1,5 +1,6 @@
 // What can be read off a finished simulation: shares of idle time, memory over time, the critical path.
 #include <algorithm>
+
 #include <ppengine/schedules/deadlock.hpp>
 #include <ppengine/schedules/simulate.hpp>
 
@@ -49,18 +50,13 @@ class Producers {
 
 double end_of(const Plan& plan, const Simulation& simulation, const Costs& costs, int rank, std::size_t index) {
   const Action& a = plan.of(rank)[index];
-  return simulation.start[static_cast<std::size_t>(rank)][index] +
-         (is_message(a.type) ? costs.message() : costs.cell(&a));
+  return simulation.start[static_cast<std::size_t>(rank)][index] + (is_message(a.type) ? costs.message() : costs.cell(&a));
 }
 
 double Simulation::idle_share() const { return idle(total_busy(ranks), makespan * static_cast<double>(ranks.size())); }
 double Simulation::idle_share(int rank) const { return idle(ranks[static_cast<std::size_t>(rank)].busy, makespan); }
-double Simulation::idle_share_of_span() const {
-  return idle(total_busy(ranks), longest_span * static_cast<double>(ranks.size()));
-}
-double Simulation::idle_share_of_span(int rank) const {
-  return idle(ranks[static_cast<std::size_t>(rank)].busy, longest_span);
-}
+double Simulation::idle_share_of_span() const { return idle(total_busy(ranks), longest_span * static_cast<double>(ranks.size())); }
+double Simulation::idle_share_of_span(int rank) const { return idle(ranks[static_cast<std::size_t>(rank)].busy, longest_span); }
 
 std::vector<MemoryPoint> memory_curve(const Plan& plan, const Simulation& simulation, const Costs& costs, int rank) {
   const auto& row = plan.of(rank);

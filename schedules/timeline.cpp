@@ -1,8 +1,9 @@
 // Timelines from simulations, and the numbers of measured ones.
+#include <ppengine/schedules/timeline.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ppengine/schedules/timeline.hpp>
 
 namespace ppengine::schedules {
 
@@ -17,8 +18,7 @@ std::vector<int> Timeline::stages_of(const TimelineRow& row) const {
   std::vector<int> stages;
   for (const auto& e : row.compute)
     for (const Action& a : {e.action, e.partner})
-      if (is_compute(a.type) && std::find(stages.begin(), stages.end(), a.stage) == stages.end())
-        stages.push_back(a.stage);
+      if (is_compute(a.type) && std::find(stages.begin(), stages.end(), a.stage) == stages.end()) stages.push_back(a.stage);
   std::sort(stages.begin(), stages.end());
   return stages;
 }
@@ -27,9 +27,8 @@ Timeline make_timeline(const Plan& plan, const Simulation& simulation, const Cos
   Timeline timeline;
   timeline.title = title;
   timeline.end = simulation.makespan;
-  timeline.subtitle =
-      fmt::format("makespan {:.6g}, idle {:.2f} % of it, {:.2f} % of the longest span", simulation.makespan,
-                  100 * simulation.idle_share(), 100 * simulation.idle_share_of_span());
+  timeline.subtitle = fmt::format("makespan {:.6g}, idle {:.2f} % of it, {:.2f} % of the longest span", simulation.makespan,
+                                  100 * simulation.idle_share(), 100 * simulation.idle_share_of_span());
   for (int rank = 0; rank < plan.ranks; ++rank) {
     TimelineRow row;
     row.rank = rank;
@@ -39,8 +38,7 @@ Timeline make_timeline(const Plan& plan, const Simulation& simulation, const Cos
     const auto& actions = plan.of(rank);
     for (std::size_t i = 0; i < actions.size(); i += actions[i].joined ? 2 : 1) {
       const Action& a = actions[i];
-      TimelineEvent event{
-          a, {}, simulation.start[static_cast<std::size_t>(rank)][i], end_of(plan, simulation, costs, rank, i)};
+      TimelineEvent event{a, {}, simulation.start[static_cast<std::size_t>(rank)][i], end_of(plan, simulation, costs, rank, i)};
       event.action.joined = false;
       if (a.joined) event.partner = actions[i + 1];
       if (is_message(a.type))
@@ -73,8 +71,7 @@ void complete_timeline(Timeline& timeline, const Costs& costs) {
       for (const Action& a : {e.action, e.partner}) {
         const double bytes = costs.of(costs.stages.size() == 1 ? 0 : a.stage).activation_bytes;
         if (a.type == ActionType::forward) changes.push_back({e.start, 1, bytes});
-        if (gives_weight_gradient(a.type) || (inference && a.type == ActionType::forward))
-          changes.push_back({e.end, -1, bytes});
+        if (gives_weight_gradient(a.type) || (inference && a.type == ActionType::forward)) changes.push_back({e.end, -1, bytes});
       }
     }
     std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });

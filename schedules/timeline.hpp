@@ -2,9 +2,10 @@
 // that the two pictures can be laid side by side.
 #pragma once
 
-#include <ppengine/schedules/simulate.hpp>
 #include <string>
 #include <vector>
+
+#include <ppengine/schedules/simulate.hpp>
 
 namespace ppengine::schedules {
 

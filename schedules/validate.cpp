@@ -1,17 +1,18 @@
 // Validation: each numbered function is one group of rules from the header.
+#include <ppengine/schedules/validate.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
+
 #include <ppengine/schedules/order_check.hpp>
-#include <ppengine/schedules/validate.hpp>
 
 namespace ppengine::schedules {
 namespace {
 
 // One bit per type in the byte of a pair of stage and microbatch.
 std::uint8_t bit(ActionType t) { return static_cast<std::uint8_t>(1U << (static_cast<int>(t) - 1)); }
-constexpr auto F = ActionType::forward, B = ActionType::backward, I = ActionType::backward_input,
-               W = ActionType::backward_weight;
+constexpr auto F = ActionType::forward, B = ActionType::backward, I = ActionType::backward_input, W = ActionType::backward_weight;
 
 class Validator {
  public:
@@ -39,13 +40,12 @@ class Validator {
   // 1. Numbers, rows and placement.
   void check_shape() const {
     if (plan_.ranks < 1 || plan_.ranks > max_ranks || plan_.stages < 1 || plan_.stages > max_stages)
-      throw PlanError(fmt::format("a plan has 1 to {} ranks and 1 to {} stages, not {} and {}", max_ranks, max_stages,
-                                  plan_.ranks, plan_.stages));
+      throw PlanError(
+          fmt::format("a plan has 1 to {} ranks and 1 to {} stages, not {} and {}", max_ranks, max_stages, plan_.ranks, plan_.stages));
     if (plan_.microbatches < 1 || plan_.microbatches > max_microbatches)
       throw PlanError(fmt::format("microbatches must be 1 to {}, not {}", max_microbatches, plan_.microbatches));
     if (static_cast<int>(plan_.actions.size()) != plan_.ranks)
-      throw PlanError(
-          fmt::format("{} ranks, but {} rows; give a row for every rank", plan_.ranks, plan_.actions.size()));
+      throw PlanError(fmt::format("{} ranks, but {} rows; give a row for every rank", plan_.ranks, plan_.actions.size()));
     // A complete plan has at least one action per pair: more pairs than actions cannot be right, and may be a huge
     // number.
     std::int64_t actions = 0;
@@ -63,8 +63,7 @@ class Validator {
     }
   }
   std::string missing_stage_or(const std::string& otherwise) const {
-    if (static_cast<int>(plan_.stage_rank.size()) != plan_.stages)
-      return "the placement does not name every stage's rank";
+    if (static_cast<int>(plan_.stage_rank.size()) != plan_.stages) return "the placement does not name every stage's rank";
     for (int s = 0; s < plan_.stages; ++s)
       if (plan_.rank_of(s) < 0 || plan_.rank_of(s) >= plan_.ranks)
         return fmt::format("stage {} of {} is run by no rank; add its actions to a row", s, plan_.stages);
@@ -82,19 +81,17 @@ class Validator {
       if (plan_.lowered()) reject(plan_, rank, i, "a plan with communication has no idle cells; remove it");
       return;
     }
-    if (a.joined && (i + 1 == plan_.of(rank).size() || a.type != F ||
-                     !gives_input_gradient(plan_.of(rank)[i + 1].type) || plan_.of(rank)[i + 1].joined))
+    if (a.joined && (i + 1 == plan_.of(rank).size() || a.type != F || !gives_input_gradient(plan_.of(rank)[i + 1].type) ||
+                     plan_.of(rank)[i + 1].joined))
       throw PlanError(fmt::format("rank {}: {} is joined to no backward after it", rank, to_text(a)));
     if (!is_compute(a.type) && !plan_.lowered()) reject(plan_, rank, i, "a compute_only plan has no communication");
     if (a.stage >= plan_.stages) reject(plan_, rank, i, fmt::format("the plan has {} stages", plan_.stages));
     if (plan_.rank_of(a.stage) != rank)
       reject(plan_, rank, i,
-             fmt::format("stage {} is run by rank {} already; a stage belongs to one rank", a.stage,
-                         plan_.rank_of(a.stage)));
+             fmt::format("stage {} is run by rank {} already; a stage belongs to one rank", a.stage, plan_.rank_of(a.stage)));
     if (!has_microbatch(a.type)) return check_stage_action(rank, i, a);
     if (a.microbatch >= static_cast<std::uint32_t>(plan_.microbatches))
-      reject(plan_, rank, i,
-             fmt::format("microbatch {} is out of range, there are {}", a.microbatch, plan_.microbatches));
+      reject(plan_, rank, i, fmt::format("microbatch {} is out of range, there are {}", a.microbatch, plan_.microbatches));
     std::uint8_t& done = seen(a.stage, a.microbatch);
     if (done & bit(a.type)) reject(plan_, rank, i, "the same action stands in this row before; remove one");
     if (is_compute(a.type))
@@ -115,8 +112,7 @@ class Validator {
     if (a.type == B || a.type == I) {
       need(F);
       if (done & bit(a.type == B ? I : B))
-        reject(plan_, rank, i,
-               fmt::format("stage {} has both B and I for microbatch {}; keep B, or I with W", a.stage, a.microbatch));
+        reject(plan_, rank, i, fmt::format("stage {} has both B and I for microbatch {}; keep B, or I with W", a.stage, a.microbatch));
     }
     if (a.type == W) need(I);
     if (plan_.lowered()) {
@@ -137,13 +133,11 @@ class Validator {
     const int peer = peer_stage(a);
     if (peer < 0 || peer >= plan_.stages) reject(plan_, rank, i, fmt::format("there is no stage {}", peer));
     if (!on_other_rank(a.stage, peer))
-      reject(plan_, rank, i,
-             fmt::format("stages {} and {} are on the same rank: no message between them", a.stage, peer));
+      reject(plan_, rank, i, fmt::format("stages {} and {} are on the same rank: no message between them", a.stage, peer));
     if (a.type == ActionType::send_forward && !(done & bit(F)))
       reject(plan_, rank, i, fmt::format("needs {}F{} earlier in this row", a.stage, a.microbatch));
     if (a.type == ActionType::send_backward && !(done & (bit(B) | bit(I))))
-      reject(plan_, rank, i,
-             fmt::format("needs {}B{} or {}I{} earlier in this row", a.stage, a.microbatch, a.stage, a.microbatch));
+      reject(plan_, rank, i, fmt::format("needs {}B{} or {}I{} earlier in this row", a.stage, a.microbatch, a.stage, a.microbatch));
   }
 
   // 6. UNSHARD, RESHARD and REDUCE_GRAD.
@@ -159,8 +153,8 @@ class Validator {
       if (stage.reduced) reject(plan_, rank, i, "the same action stands in this row before; remove one");
       if (stage.weights != plan_.microbatches)
         reject(plan_, rank, i,
-               fmt::format("only {} of stage {}'s {} backwards are done here; it comes after the last", stage.weights,
-                           a.stage, plan_.microbatches));
+               fmt::format("only {} of stage {}'s {} backwards are done here; it comes after the last", stage.weights, a.stage,
+                           plan_.microbatches));
       stage.reduced = true;
     }
   }
@@ -181,9 +175,8 @@ class Validator {
     }
   }
   [[noreturn]] void missing(int stage, const std::string& what) const {
-    throw PlanError(
-        fmt::format("rank {}: {} is missing from its row; every stage needs {} forwards and as many backwards",
-                    plan_.rank_of(stage), what, plan_.microbatches));
+    throw PlanError(fmt::format("rank {}: {} is missing from its row; every stage needs {} forwards and as many backwards",
+                                plan_.rank_of(stage), what, plan_.microbatches));
   }
 
   // 5b. Every SEND has its RECV and the other way round.
@@ -203,8 +196,8 @@ class Validator {
     const auto& row = plan_.of(rank);
     const auto index = static_cast<std::size_t>(std::find(row.begin(), row.end(), present) - row.begin());
     reject(plan_, rank, index,
-           fmt::format("has no {}{}{} on rank {}: every SEND needs its RECV", sent ? to : from,
-                       type_name(sent ? recv : send), mb, plan_.rank_of(sent ? to : from)));
+           fmt::format("has no {}{}{} on rank {}: every SEND needs its RECV", sent ? to : from, type_name(sent ? recv : send), mb,
+                       plan_.rank_of(sent ? to : from)));
   }
 
   const Plan& plan_;

@@ -2,9 +2,10 @@
 // so no public header includes this one.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,7 +35,7 @@ class JsonPlace {
 
   // A field of an object. absent() is true for a field that is missing or null.
   bool absent(const char* key) const;
-  JsonPlace at(const char* key) const;  // FileError when missing
+  JsonPlace at(const char* key) const;                   // FileError when missing
   std::optional<JsonPlace> find(const char* key) const;  // empty when missing or null
   JsonPlace element(std::size_t index) const;
   std::size_t size() const { return value_->size(); }

@@ -1,7 +1,6 @@
 // Which rank runs where: cores, hosts; and what their exit codes mean together.
 #include <fmt/core.h>
 #include <sched.h>
-
 #include <unistd.h>
 
 #include <algorithm>

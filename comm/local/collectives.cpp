@@ -64,7 +64,8 @@ size_t link_bytes(const Call& call, size_t ranks) {
 
 std::string Call::text() const {
   if (kind == Kind::broadcast) return fmt::format("broadcast of {} bytes from rank {}", count, root);
-  return fmt::format("{} of {} {}{}", name_of(kind), count, type.name(), reduce == Reduce::sum ? "" : fmt::format(" ({})", comm::name_of(reduce)));
+  return fmt::format("{} of {} {}{}", name_of(kind), count, type.name(),
+                     reduce == Reduce::sum ? "" : fmt::format(" ({})", comm::name_of(reduce)));
 }
 
 void Group::post_collective(int rank, const Call& call, Part part) {
@@ -82,8 +83,8 @@ void Group::post_collective(int rank, const Call& call, Part part) {
     });
     job->parts[static_cast<size_t>(rank)] = std::move(part);
     if (!(job->call == call)) {  // this and every later rank, and those that came before, learn of it
-      const std::string error = fmt::format("rank {} called {}, rank {} called {}", world_rank(job->first), job->call.text(),
-                                            world_rank(rank), call.text());
+      const std::string error =
+          fmt::format("rank {} called {}, rank {} called {}", world_rank(job->first), job->call.text(), world_rank(rank), call.text());
       for (const Part& one : job->parts)
         if (one.operation) one.operation->settle({}, 0, error);
       if (!world_->signal->failure) world_->signal->failure = Failure{world_rank(rank), error};

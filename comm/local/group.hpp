@@ -14,8 +14,8 @@ namespace ppengine::comm::local {
 struct World {
   std::shared_ptr<Signal> signal = std::make_shared<Signal>();
   SimulatedLink link;
-  std::vector<std::unique_ptr<Mover>> movers;         // by world rank
-  std::vector<std::vector<OperationPtr>> under_way;   // by world rank: matched, perhaps not finished; guarded by the signal's lock
+  std::vector<std::unique_ptr<Mover>> movers;        // by world rank
+  std::vector<std::vector<OperationPtr>> under_way;  // by world rank: matched, perhaps not finished; guarded by the signal's lock
 
   // Called with the lock held.
   void track(int world_rank, const OperationPtr& operation);

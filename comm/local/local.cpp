@@ -19,8 +19,7 @@ using local::Kind;
 
 class LocalCommunicator : public Communicator {
  public:
-  LocalCommunicator(std::shared_ptr<Group> group, int rank, std::chrono::milliseconds timeout)
-      : group_(std::move(group)), rank_(rank) {
+  LocalCommunicator(std::shared_ptr<Group> group, int rank, std::chrono::milliseconds timeout) : group_(std::move(group)), rank_(rank) {
     set_timeout(timeout);
   }
   ~LocalCommunicator() override { group_->world().drain(group_->world_rank(rank_)); }
@@ -56,9 +55,7 @@ class LocalCommunicator : public Communicator {
     check_peer(root, "broadcast");
     return collective("broadcast", {Kind::broadcast, bytes, Type::u8, Reduce::sum, root}, data, data, after);
   }
-  std::vector<std::string> all_gather_bytes(std::string_view mine) override {
-    return group_->all_gather_bytes(rank_, mine, timeout());
-  }
+  std::vector<std::string> all_gather_bytes(std::string_view mine) override { return group_->all_gather_bytes(rank_, mine, timeout()); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const auto all = all_gather_bytes(fmt::format("{} {}", color, key));

@@ -73,7 +73,8 @@ void Operation::settle(ops::Event event, size_t bytes, std::string error) {
 void Operation::throw_late(int peer, Clock::time_point begin, const char* what) const {
   const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
   const std::string who = peer < 0 ? "another rank" : fmt::format("rank {}", peer);
-  throw CommError(peer, name_, tag_, fmt::format("rank {} waited {:.1f} s, {} {} (--timeout sets how long to wait)", rank_, waited, who, what));
+  throw CommError(peer, name_, tag_,
+                  fmt::format("rank {} waited {:.1f} s, {} {} (--timeout sets how long to wait)", rank_, waited, who, what));
 }
 
 }  // namespace ppengine::comm::local

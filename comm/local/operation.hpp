@@ -22,8 +22,7 @@ struct Signal {
 
 class Operation : public Pending::State {
  public:
-  Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, size_t bytes,
-            std::chrono::milliseconds timeout);
+  Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, size_t bytes, std::chrono::milliseconds timeout);
 
   bool done() override;
   void wait(Clock::time_point deadline) override;

@@ -54,7 +54,7 @@ struct Api {
 
   const char* name = "NCCL";
   const char* no_messages = nullptr;  // why it has no send and receive here
-  void* library = nullptr;  // for the streams of the stand-in in tests/
+  void* library = nullptr;            // for the streams of the stand-in in tests/
 };
 
 }  // namespace ppengine::comm::nccl

@@ -1,11 +1,12 @@
 // The communicator over lanes: one rank's view of a group of devices.
+#include <ppengine/comm/nccl/communicator.hpp>
+
 #include <fmt/core.h>
 
 #include <map>
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/comm/nccl/communicator.hpp>
 #include <ppengine/comm/nccl/lane.hpp>
 
 namespace ppengine::comm::nccl {
@@ -36,7 +37,10 @@ class NcclCommunicator : public ProcessCommunicator {
  public:
   NcclCommunicator(const Api& api, std::string kind, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> meeting,
                    const std::string& group, std::vector<int> ranks, int index)
-      : ProcessCommunicator(std::move(meeting), group, std::move(ranks), index), api_(api), kind_(std::move(kind)), device_(std::move(device)) {}
+      : ProcessCommunicator(std::move(meeting), group, std::move(ranks), index),
+        api_(api),
+        kind_(std::move(kind)),
+        device_(std::move(device)) {}
 
   std::string kind() const override { return kind_; }
 

@@ -93,7 +93,8 @@ void Operation::throw_late(Clock::time_point begin) {
                   fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", rank_, waited, awaited()));
 }
 
-Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread, bool crowded) : rendezvous_(std::move(rendezvous)), crowded_(crowded) {
+Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread, bool crowded)
+    : rendezvous_(std::move(rendezvous)), crowded_(crowded) {
   if (with_thread) thread_ = std::thread([this] { run(); });
 }
 

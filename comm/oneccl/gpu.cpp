@@ -104,20 +104,17 @@ Result no_async_errors(Comm, Result* error) {
 }
 
 Result send(const void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) {
-  return guarded([&] {
-    submitted.push_back(ccl::send(const_cast<void*>(data), count, type_of(type), peer, of(comm).comm, of(stream)));
-  });
+  return guarded([&] { submitted.push_back(ccl::send(const_cast<void*>(data), count, type_of(type), peer, of(comm).comm, of(stream))); });
 }
 Result recv(void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) {
-  return guarded([&] {
-    submitted.push_back(ccl::recv(data, count, type_of(type), peer, of(comm).comm, of(stream)));
-  });
+  return guarded([&] { submitted.push_back(ccl::recv(data, count, type_of(type), peer, of(comm).comm, of(stream))); });
 }
 Result all_reduce(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::allreduce(in, out, count, type_of(type), reduction_of(op), of(comm).comm, of(stream))); });
 }
 Result reduce_scatter(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream) {
-  return guarded([&] { submitted.push_back(ccl::reduce_scatter(in, out, count, type_of(type), reduction_of(op), of(comm).comm, of(stream))); });
+  return guarded(
+      [&] { submitted.push_back(ccl::reduce_scatter(in, out, count, type_of(type), reduction_of(op), of(comm).comm, of(stream))); });
 }
 Result all_gather(const void* in, void* out, size_t count, int type, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::allgather(in, out, count, type_of(type), of(comm).comm, of(stream))); });
@@ -130,7 +127,8 @@ Api oneccl_api(const ops::Device& device) {
   Api api{};
   api.name = "oneCCL";
   if (device.info().backend != "level_zero")
-    api.no_messages = "oneCCL's SYCL build moves messages between Level Zero devices only (collectives work elsewhere too): use oneccl-cpu on CPUs";
+    api.no_messages =
+        "oneCCL's SYCL build moves messages between Level Zero devices only (collectives work elsewhere too): use oneccl-cpu on CPUs";
   api.GetVersion = [](int* version) { return *version = 0, success; };
   api.GetUniqueId = get_id;
   api.CommInitRank = init_rank;

@@ -65,9 +65,9 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   std::vector<int> all(static_cast<size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
-  const auto places =
-      rendezvous->gather("places", all, environment.rank,
-                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(), options.timeout, "start");
+  const auto places = rendezvous->gather(
+      "places", all, environment.rank,
+      net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(), options.timeout, "start");
   std::vector<std::string> hosts;
   for (size_t r = 0; r < places.size(); ++r) {
     net::Unpacker in(places[r]);

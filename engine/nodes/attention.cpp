@@ -1,4 +1,6 @@
 // Causal attention as a node, over one packed projection or three values; over a KV cache in inference.
+#include <ppengine/ops/attention.hpp>
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
-#include <ppengine/ops/attention.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -63,8 +64,8 @@ class CompiledAttention : public CompiledNode {
     std::vector<BufferId> writes = diffs;
     writes.push_back(workspace);
     emit.input_half({in.q, in.k, in.v, dst, diff_dst, saved}, writes, [=, op = op_.get()](const Run& run) {
-      op->backward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.at(dst), run.at(diff_dst), run.at(saved), out.q_in(run), out.k_in(run),
-                   out.v_in(run), run.at(workspace));
+      op->backward(run.stream, in.q_in(run), in.k_in(run), in.v_in(run), run.at(dst), run.at(diff_dst), run.at(saved), out.q_in(run),
+                   out.k_in(run), out.v_in(run), run.at(workspace));
     });
     for (size_t k = 0; k < inputs; ++k) emit.finish_gradient(k, targets[k]);
   }
@@ -112,20 +113,22 @@ class AttentionNode : public NodeOp {
     return 2.0 * double(batch * options_.heads * options_.head_dim) * double(length) * double(length + 1);  // causal: half of both products
   }
 
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
+                                        const CompileOptions& options) const override {
     const Shape shape{options_, packed_, ops::size_of(options.type)};
     const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
     const int64_t q_stride = packed_ ? q_width + 2 * kv_width : q_width, kv_stride = packed_ ? q_stride : kv_width;
     if (options.cache_capacity > 0)
       return std::make_unique<CompiledCachedAttention>(
           device,
-          ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride, kv_stride,
-                                   options.cache_capacity, options_.scale, options.type},
+          ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
+                                   kv_stride, options.cache_capacity, options_.scale, options.type},
           shape, std::max(options.cache_sequences, options.batch));
-    return std::make_unique<CompiledAttention>(device,
-                                               ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim,
-                                                                  q_stride, kv_stride, kv_stride, options_.scale, options.type},
-                                               shape, options.training);
+    return std::make_unique<CompiledAttention>(
+        device,
+        ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
+                           kv_stride, options_.scale, options.type},
+        shape, options.training);
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {

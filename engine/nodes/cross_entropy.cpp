@@ -1,8 +1,9 @@
 // Cross entropy as a node: in training its forward makes the gradient of the logits in the same pass, in their place. Over logits that
 // tensor-parallel ranks divide, they tell each other three figures per token.
+#include <ppengine/ops/cross_entropy.hpp>
+
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
-#include <ppengine/ops/cross_entropy.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -15,7 +16,8 @@ class CompiledCrossEntropy : public CompiledNode {
 
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
-    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)), scratch = emit.workspace(ops::reduce_workspace());
+    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
+                   scratch = emit.workspace(ops::reduce_workspace());
     const BufferId diff = training_ ? gradient_buffer(emit) : no_buffer;
     emit.forward({logits, targets}, {losses, diff, loss, scratch}, [=, op = op_.get(), rows = spec_.rows](const Run& run) {
       if (diff == no_buffer)
@@ -44,18 +46,23 @@ class CompiledSplitCrossEntropy : public CompiledNode {
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
     const size_t figures = op_->figures();
-    const BufferId mine = emit.workspace(figures * sizeof(float)), all = emit.workspace(static_cast<size_t>(spec_.ranks) * figures * sizeof(float));
-    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)), scratch = emit.workspace(ops::reduce_workspace());
+    const BufferId mine = emit.workspace(figures * sizeof(float)),
+                   all = emit.workspace(static_cast<size_t>(spec_.ranks) * figures * sizeof(float));
+    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
+                   scratch = emit.workspace(ops::reduce_workspace());
     const BufferId diff = training_ ? gradient_buffer(emit) : no_buffer;
-    emit.forward({logits, targets}, {mine, all, losses, diff, loss, scratch}, [=, op = op_.get(), rows = spec_.rows, ranks = spec_.ranks](const Run& run) {
-      op->part(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(mine));
-      if (run.tensor)
-        run.tensor->all_gather(run.at(mine), run.at(all), figures, ops::Type::f32, run.stream).wait_on(run.stream);
-      else  // costs are measured on one rank alone
-        for (int r = 0; r < ranks; ++r) run.stream.copy(run.as<float>(all) + static_cast<size_t>(r) * figures, run.at(mine), figures * sizeof(float));
-      op->join(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(all), run.loss_weight, run.as<float>(losses), run.at(diff));
-      ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), rows, run.at(scratch));
-    });
+    emit.forward({logits, targets}, {mine, all, losses, diff, loss, scratch},
+                 [=, op = op_.get(), rows = spec_.rows, ranks = spec_.ranks](const Run& run) {
+                   op->part(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(mine));
+                   if (run.tensor)
+                     run.tensor->all_gather(run.at(mine), run.at(all), figures, ops::Type::f32, run.stream).wait_on(run.stream);
+                   else  // costs are measured on one rank alone
+                     for (int r = 0; r < ranks; ++r)
+                       run.stream.copy(run.as<float>(all) + static_cast<size_t>(r) * figures, run.at(mine), figures * sizeof(float));
+                   op->join(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(all), run.loss_weight,
+                            run.as<float>(losses), run.at(diff));
+                   ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), rows, run.at(scratch));
+                 });
   }
 
   void backward(Emitter& emit) override { emit.give_gradient(0, gradient_buffer(emit)); }
@@ -75,10 +82,11 @@ class SplitCrossEntropyNode : public NodeOp {
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 10.0 * double(batch * length * stretch_of(classes_, 0, ranks_).count);  // the same on every rank, so that all cut alike
   }
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan, const CompileOptions& options) const override {
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
+                                        const CompileOptions& options) const override {
     return std::make_unique<CompiledSplitCrossEntropy>(
-        device, ops::SplitCrossEntropySpec{options.batch * options.length, mine_.count, mine_.begin, classes_, ranks_, options.type}, options.training,
-        plan.last_use_of_input);
+        device, ops::SplitCrossEntropySpec{options.batch * options.length, mine_.count, mine_.begin, classes_, ranks_, options.type},
+        options.training, plan.last_use_of_input);
   }
 
  private:
@@ -92,9 +100,10 @@ class CrossEntropyNode : public NodeOp {
   explicit CrossEntropyNode(int64_t classes) : classes_(classes) {}
   const char* kind() const override { return "cross_entropy"; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 10.0 * double(batch * length * classes_); }
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan, const CompileOptions& options) const override {
-    return std::make_unique<CompiledCrossEntropy>(device, ops::CrossEntropySpec{options.batch * options.length, classes_, options.type}, options.training,
-                                                  plan.last_use_of_input);
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
+                                        const CompileOptions& options) const override {
+    return std::make_unique<CompiledCrossEntropy>(device, ops::CrossEntropySpec{options.batch * options.length, classes_, options.type},
+                                                  options.training, plan.last_use_of_input);
   }
 
  private:

@@ -1,13 +1,15 @@
 // Token and position embedding as a node.
-#include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/embedding.hpp>
+
+#include <ppengine/engine/nodes/nodes.hpp>
 
 namespace ppengine::engine {
 namespace {
 
 class CompiledEmbedding : public CompiledNode {
  public:
-  CompiledEmbedding(ops::Device& device, const ops::EmbeddingSpec& spec) : positions_(spec.positions > 0), op_(ops::Embedding::make(device, spec)) {}
+  CompiledEmbedding(ops::Device& device, const ops::EmbeddingSpec& spec)
+      : positions_(spec.positions > 0), op_(ops::Embedding::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const BufferId ids = emit.input(0), tokens = emit.parameter(0), positions = positions_ ? emit.parameter(1) : no_buffer;
@@ -32,12 +34,16 @@ class CompiledEmbedding : public CompiledNode {
 
 class EmbeddingNode : public NodeOp {
  public:
-  EmbeddingNode(const EmbeddingOptions& options, int rank, int ranks) : options_(options), rows_(stretch_of(options.vocabulary, rank, ranks)) {}
+  EmbeddingNode(const EmbeddingOptions& options, int rank, int ranks)
+      : options_(options), rows_(stretch_of(options.vocabulary, rank, ranks)) {}
   const char* kind() const override { return "embedding"; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * options_.width); }
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
-    return std::make_unique<CompiledEmbedding>(
-        device, ops::EmbeddingSpec{options.batch, options.length, options_.width, rows_.count, options_.positions, rows_.begin, options.type});
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+    return 2.0 * double(batch * length * options_.width);
+  }
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
+                                        const CompileOptions& options) const override {
+    return std::make_unique<CompiledEmbedding>(device, ops::EmbeddingSpec{options.batch, options.length, options_.width, rows_.count,
+                                                                          options_.positions, rows_.begin, options.type});
   }
 
  private:

@@ -1,15 +1,17 @@
 // Layer norm and RMS norm as nodes.
+#include <ppengine/ops/norm.hpp>
+
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/elementwise.hpp>
-#include <ppengine/ops/norm.hpp>
 
 namespace ppengine::engine {
 namespace {
 
 class CompiledNorm : public CompiledNode {
  public:
-  CompiledNorm(ops::Device& device, const ops::NormSpec& spec, int ranks) : spec_(spec), ranks_(ranks), op_(ops::Norm::make(device, spec)) {}
+  CompiledNorm(ops::Device& device, const ops::NormSpec& spec, int ranks)
+      : spec_(spec), ranks_(ranks), op_(ops::Norm::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), gamma = emit.parameter(0), beta = spec_.bias ? emit.parameter(1) : no_buffer;
@@ -24,8 +26,8 @@ class CompiledNorm : public CompiledNode {
     const BufferId mean = saved_mean(emit), rstd = emit.saved("rstd", statistics_bytes());
     if (const GradientTarget target = emit.begin_gradient(0, true)) {
       emit.input_half({src, diff_dst, gamma, mean, rstd, target.add}, {target.diff}, [=, op = op_.get()](const Run& run) {
-        op->backward_input(run.stream, run.at(src), run.at(diff_dst), run.at(gamma), run.as<float>(mean), run.as<float>(rstd), run.at(target.add),
-                           run.at(target.diff));
+        op->backward_input(run.stream, run.at(src), run.at(diff_dst), run.at(gamma), run.as<float>(mean), run.as<float>(rstd),
+                           run.at(target.add), run.at(target.diff));
       });
       emit.finish_gradient(0, target);
     }
@@ -70,7 +72,8 @@ class CompiledNorm : public CompiledNode {
 
 class NormNode : public NodeOp {
  public:
-  NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1) : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
+  NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1)
+      : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
   const NormOptions* as_norm() const override { return &options_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
@@ -100,6 +103,8 @@ class NormNode : public NodeOp {
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options) { return std::make_shared<NormNode>(width, options); }
+std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options) {
+  return std::make_shared<NormNode>(width, options);
+}
 
 }  // namespace ppengine::engine

@@ -18,11 +18,14 @@ class PointwiseNode : public NodeOp {
       : kind_(kind), width_(width), cost_(cost), make_(std::move(make)), narrowed_(std::move(narrowed)) {}
   const char* kind() const override { return kind_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
+                                        const CompileOptions& options) const override {
     return make_(device, options, row_part(options, rank_, ranks_));
   }
 
-  std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override { return narrowed_ ? narrowed_(width_ / ranks) : nullptr; }
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override {
+    return narrowed_ ? narrowed_(width_ / ranks) : nullptr;
+  }
   std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override {
     auto mine = std::make_shared<PointwiseNode>(*this);
     mine->rank_ = rank;
@@ -42,7 +45,8 @@ class PointwiseNode : public NodeOp {
 class ActivationNode : public PointwiseNode {
  public:
   template <class... Arguments>
-  explicit ActivationNode(ops::ActivationKind kind, Arguments&&... arguments) : PointwiseNode(std::forward<Arguments>(arguments)...), kind_(kind) {}
+  explicit ActivationNode(ops::ActivationKind kind, Arguments&&... arguments)
+      : PointwiseNode(std::forward<Arguments>(arguments)...), kind_(kind) {}
   const ops::ActivationKind* as_activation() const override { return &kind_; }
 
  private:
@@ -60,8 +64,9 @@ class CompiledActivation : public CompiledNode {
     const BufferId src = emit.input(0), diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({src, diff_dst}, {target.diff},
-                    [=, op = op_.get()](const Run& run) { op->backward_input(run.stream, run.at(src), run.at(diff_dst), run.at(target.diff)); });
+    emit.input_half({src, diff_dst}, {target.diff}, [=, op = op_.get()](const Run& run) {
+      op->backward_input(run.stream, run.at(src), run.at(diff_dst), run.at(target.diff));
+    });
     emit.finish_gradient(0, target);
   }
 
@@ -80,8 +85,9 @@ class CompiledSoftmax : public CompiledNode {
     const BufferId dst = emit.output(), diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({dst, diff_dst}, {target.diff},
-                    [=, op = op_.get()](const Run& run) { op->backward_input(run.stream, run.at(dst), run.at(diff_dst), run.at(target.diff)); });
+    emit.input_half({dst, diff_dst}, {target.diff}, [=, op = op_.get()](const Run& run) {
+      op->backward_input(run.stream, run.at(dst), run.at(diff_dst), run.at(target.diff));
+    });
     emit.finish_gradient(0, target);
   }
 
@@ -94,7 +100,8 @@ class CompiledGatedSilu : public CompiledNode {
   CompiledGatedSilu(ops::Device& device, const ops::GatedSiluSpec& spec) : op_(ops::GatedSilu::make(device, spec)) {}
   void forward(Emitter& emit) override {
     const BufferId gate = emit.input(0), up = emit.input(1), dst = emit.output();
-    emit.forward({gate, up}, {dst}, [=, op = op_.get()](const Run& run) { op->forward(run.stream, run.at(gate), run.at(up), run.at(dst)); });
+    emit.forward({gate, up}, {dst},
+                 [=, op = op_.get()](const Run& run) { op->forward(run.stream, run.at(gate), run.at(up), run.at(dst)); });
   }
   void backward(Emitter& emit) override {
     const BufferId gate = emit.input(0), up = emit.input(1), diff_dst = emit.output_gradient();
@@ -118,7 +125,9 @@ class CompiledAdd : public CompiledNode {
   CompiledAdd(ops::Type type, int64_t count) : type_(type), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
-    emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) { ops::add(run.stream, type, run.at(a), run.at(b), run.at(dst), count); });
+    emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) {
+      ops::add(run.stream, type, run.at(a), run.at(b), run.at(dst), count);
+    });
   }
   void backward(Emitter& emit) override {
     emit.pass_gradient(0);
@@ -135,8 +144,9 @@ class CompiledMultiply : public CompiledNode {
   CompiledMultiply(ops::Type type, int64_t count) : type_(type), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
-    emit.forward({a, b}, {dst},
-                 [=, type = type_, count = count_](const Run& run) { ops::multiply(run.stream, type, run.at(a), run.at(b), run.at(dst), count); });
+    emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) {
+      ops::multiply(run.stream, type, run.at(a), run.at(b), run.at(dst), count);
+    });
   }
   void backward(Emitter& emit) override {
     const BufferId diff_dst = emit.output_gradient();
@@ -194,39 +204,52 @@ RowPart row_part(const CompileOptions& options, int rank, int ranks) {
 }
 
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
-  return std::make_shared<ActivationNode>(kind, "activation", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, rows.count * width, options.type});
-  }, [=](int64_t part) { return make_activation_node(kind, part); });
+  return std::make_shared<ActivationNode>(
+      kind, "activation", width, 10.0,
+      [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, rows.count * width, options.type});
+      },
+      [=](int64_t part) { return make_activation_node(kind, part); });
 }
 
 std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{rows.count, width, options.type});
-  });
+  return std::make_shared<PointwiseNode>(
+      "softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{rows.count, width, options.type});
+      });
 }
 
 std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("gated_silu", width, 12.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, width, options.type});
-  }, make_gated_silu_node);
+  return std::make_shared<PointwiseNode>(
+      "gated_silu", width, 12.0,
+      [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, width, options.type});
+      },
+      make_gated_silu_node);
 }
 
 std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("add", width, 1.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledAdd>(options.type, rows.count * width);
-  }, make_add_node);
+  return std::make_shared<PointwiseNode>(
+      "add", width, 1.0,
+      [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledAdd>(options.type, rows.count * width);
+      },
+      make_add_node);
 }
 
 std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
-  return std::make_shared<PointwiseNode>("multiply", width, 1.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledMultiply>(options.type, rows.count * width);
-  }, make_multiply_node);
+  return std::make_shared<PointwiseNode>(
+      "multiply", width, 1.0,
+      [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledMultiply>(options.type, rows.count * width);
+      },
+      make_multiply_node);
 }
 
 std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site) {
   return std::make_shared<PointwiseNode>("dropout", width, 8.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
-    return std::make_unique<CompiledDropout>(options.type, rows.count * width, rows.first * width, options.length * width, options.training ? p : 0.0f,
-                                             site);
+    return std::make_unique<CompiledDropout>(options.type, rows.count * width, rows.first * width, options.length * width,
+                                             options.training ? p : 0.0f, site);
   });
 }
 

@@ -1,11 +1,12 @@
 // Rotary position embedding as a node.
+#include <ppengine/ops/rotary.hpp>
+
 #include <fmt/core.h>
 
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
-#include <ppengine/ops/rotary.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -63,7 +64,8 @@ class RotaryNode : public NodeOp {
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 6.0 * double(batch * length * options_.heads * options_.head_dim);
   }
-  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&, const CompileOptions& options) const override {
+  std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
+                                        const CompileOptions& options) const override {
     const int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
     return std::make_unique<CompiledRotary>(
         device, ops::RotarySpec{options.batch, options.length, options_.heads, options_.head_dim, width, width, options.type},
@@ -71,7 +73,8 @@ class RotaryNode : public NodeOp {
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
-    if (options_.heads % ranks != 0) throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, options_.heads, module));
+    if (options_.heads % ranks != 0)
+      throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, options_.heads, module));
     return make_rotary_node({options_.heads / ranks, options_.head_dim, options_.frequencies});
   }
 

@@ -120,13 +120,15 @@ class CompiledGatherWidth : public CompiledCollective {
 
   void forward(Emitter& emit) override {
     const size_t slot = static_cast<size_t>(rows_ * stretch_of(width_, 0, ranks_).count);  // elements
-    const BufferId src = emit.input(0), dst = emit.output(), slots = emit.workspace(slot * static_cast<size_t>(ranks_) * ops::size_of(type_));
+    const BufferId src = emit.input(0), dst = emit.output(),
+                   slots = emit.workspace(slot * static_cast<size_t>(ranks_) * ops::size_of(type_));
     emit.forward({src}, {slots, dst}, [=, *this](const Run& run) {
       const int rank = run.tensor ? run.tensor->rank() : 0;
       const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<size_t>(r) * slot * ops::size_of(type_); };
       run.stream.copy(at(rank), run.at(src), mine(rank) * ops::size_of(type_));
       if (run.tensor) run.tensor->all_gather(at(rank), run.at(slots), slot, type_, run.stream).wait_on(run.stream);
-      for (int r = 0; r < ranks_; ++r) ops::copy_strided(run.stream, {at(r), type_, {rows_, stretch_of(width_, r, ranks_).count}}, columns(run.at(dst), r));
+      for (int r = 0; r < ranks_; ++r)
+        ops::copy_strided(run.stream, {at(r), type_, {rows_, stretch_of(width_, r, ranks_).count}}, columns(run.at(dst), r));
     });
   }
 
@@ -137,7 +139,8 @@ class CompiledGatherWidth : public CompiledCollective {
     if (!target) return;
     emit.input_half({diff_dst}, {target.diff}, [=, *this](const Run& run) {
       const int rank = run.tensor ? run.tensor->rank() : 0;
-      ops::copy_strided(run.stream, columns(run.at(diff_dst), rank), {run.at(target.diff), type_, {rows_, stretch_of(width_, rank, ranks_).count}});
+      ops::copy_strided(run.stream, columns(run.at(diff_dst), rank),
+                        {run.at(target.diff), type_, {rows_, stretch_of(width_, rank, ranks_).count}});
     });
     emit.finish_gradient(0, target);
   }
@@ -156,9 +159,7 @@ class CollectiveNode : public NodeOp {
  public:
   CollectiveNode(const char* kind, int64_t width, int ranks) : kind_(kind), width_(width), ranks_(ranks) {}
   const char* kind() const override { return kind_; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
-    return double(batch * length * width_);
-  }
+  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
     return std::make_unique<Compiled>(node, width_, ranks_, options);
@@ -179,13 +180,20 @@ std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ra
 
 std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks) {
   switch (what) {
-    case TensorMeeting::copy: return collective<CompiledCopy>("tensor_copy", width, ranks);
-    case TensorMeeting::sum: return collective<CompiledSum>("tensor_sum", width, ranks);
-    case TensorMeeting::gather_width: return collective<CompiledGatherWidth>("tensor_gather", width, ranks);
-    case TensorMeeting::copy_rows: return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
-    case TensorMeeting::sum_rows: return collective<CompiledSumRows>("tensor_sum_rows", width, ranks);
-    case TensorMeeting::gather_rows: return collective<CompiledGatherRows>("tensor_gather_rows", width, ranks);
-    case TensorMeeting::take_rows: return collective<CompiledTakeRows>("tensor_take_rows", width, ranks);
+    case TensorMeeting::copy:
+      return collective<CompiledCopy>("tensor_copy", width, ranks);
+    case TensorMeeting::sum:
+      return collective<CompiledSum>("tensor_sum", width, ranks);
+    case TensorMeeting::gather_width:
+      return collective<CompiledGatherWidth>("tensor_gather", width, ranks);
+    case TensorMeeting::copy_rows:
+      return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
+    case TensorMeeting::sum_rows:
+      return collective<CompiledSumRows>("tensor_sum_rows", width, ranks);
+    case TensorMeeting::gather_rows:
+      return collective<CompiledGatherRows>("tensor_gather_rows", width, ranks);
+    case TensorMeeting::take_rows:
+      return collective<CompiledTakeRows>("tensor_take_rows", width, ranks);
   }
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // Linears of inference as nodes, and embeddings whose table is a linear's packed weight.
-#include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/weight_linear.hpp>
+
+#include <ppengine/engine/nodes/nodes.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -17,8 +18,8 @@ class CompiledWeightLinear : public CompiledNode {
     const BufferId gate = spec_.gated ? emit.input(1) : no_buffer, residual = spec_.residual ? emit.residual() : no_buffer;
     const BufferId dst = emit.output(), workspace = op_->workspace_bytes() ? emit.workspace(op_->workspace_bytes()) : no_buffer;
     emit.forward({src, weight, bias, gamma, beta, gate, residual}, {dst, workspace}, [=, op = op_.get()](const Run& run) {
-      op->forward(run.stream, {run.as<float>(src), run.at(weight), run.as<float>(bias), run.as<float>(residual), run.as<float>(gate), run.as<float>(gamma),
-                               run.as<float>(beta), run.as<float>(dst), run.at(workspace)});
+      op->forward(run.stream, {run.as<float>(src), run.at(weight), run.as<float>(bias), run.as<float>(residual), run.as<float>(gate),
+                               run.as<float>(gamma), run.as<float>(beta), run.as<float>(dst), run.at(workspace)});
     });
   }
   void backward(Emitter&) override {}
@@ -61,7 +62,8 @@ class CompiledPackedEmbedding : public CompiledNode {
     const BufferId ids = emit.input(0), table = emit.parameter(0), positions = positions_ ? emit.parameter(1) : no_buffer;
     const BufferId first = emit.positions(), dst = emit.output();
     emit.forward({ids, table, positions, first}, {dst}, [=, spec = spec_](const Run& run) {
-      ops::gather(run.stream, spec, run.as<int32_t>(ids), run.at(table), run.as<float>(positions), run.as<int32_t>(first), run.as<float>(dst));
+      ops::gather(run.stream, spec, run.as<int32_t>(ids), run.at(table), run.as<float>(positions), run.as<int32_t>(first),
+                  run.as<float>(dst));
     });
   }
   void backward(Emitter&) override {}
@@ -76,8 +78,10 @@ class PackedEmbeddingNode : public NodeOp {
   explicit PackedEmbeddingNode(const ops::PackedWeight& table) : table_(table) {}
   const char* kind() const override { return "embedding"; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * table_.in); }
-  std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&, const CompileOptions& options) const override {
-    return std::make_unique<CompiledPackedEmbedding>(ops::PackedEmbeddingSpec{table_, options.batch, options.length}, node.parameters.size() > 1);
+  std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
+                                        const CompileOptions& options) const override {
+    return std::make_unique<CompiledPackedEmbedding>(ops::PackedEmbeddingSpec{table_, options.batch, options.length},
+                                                     node.parameters.size() > 1);
   }
 
  private:
@@ -86,7 +90,11 @@ class PackedEmbeddingNode : public NodeOp {
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options) { return std::make_shared<WeightLinearNode>(options); }
-std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table) { return std::make_shared<PackedEmbeddingNode>(table); }
+std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options) {
+  return std::make_shared<WeightLinearNode>(options);
+}
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table) {
+  return std::make_shared<PackedEmbeddingNode>(table);
+}
 
 }  // namespace ppengine::engine

@@ -2,6 +2,7 @@
 // with those of 1F1B. A schedule changes when things happen, never what is computed.
 #include <cmath>
 #include <iostream>
+
 #include <ppengine/ppengine.hpp>
 #include <ppengine/schedules/simulate.hpp>
 
@@ -10,10 +11,12 @@ using namespace ppengine;
 // A schedule is a function from a request to a plan: for every rank the list of its actions. Communication is added later.
 schedules::Plan first_in_first_out(const schedules::PlanRequest& request) {
   using schedules::ActionType;
-  schedules::Plan plan = schedules::empty_plan(request.ranks, request.stages, request.microbatches, schedules::loop_placement(request.ranks, request.stages));
+  schedules::Plan plan =
+      schedules::empty_plan(request.ranks, request.stages, request.microbatches, schedules::loop_placement(request.ranks, request.stages));
   for (int rank = 0; rank < plan.ranks; ++rank)
     for (const ActionType type : {ActionType::forward, ActionType::backward})
-      for (int microbatch = 0; microbatch < plan.microbatches; ++microbatch) plan.of(rank).push_back(schedules::make_action(rank, type, microbatch));
+      for (int microbatch = 0; microbatch < plan.microbatches; ++microbatch)
+        plan.of(rank).push_back(schedules::make_action(rank, type, microbatch));
   return plan;
 }
 
@@ -43,7 +46,8 @@ std::vector<double> train(const schedules::Registry& registry, const std::string
 int main() try {
   std::cout << "ppengine " << version() << " (" << commit() << ")\n";
   schedules::Registry registry = schedules::builtin_schedules();
-  registry.add({.name = "fifo", .summary = "all forwards, then all backwards in the same order", .stages_per_rank = 1, .make = first_in_first_out});
+  registry.add(
+      {.name = "fifo", .summary = "all forwards, then all backwards in the same order", .stages_per_rank = 1, .make = first_in_first_out});
 
   const schedules::Plan plan = registry.make("fifo", {.ranks = 2, .stages = 2, .microbatches = 4});
   std::cout << schedules::chart_text(schedules::make_timeline(plan, schedules::simulate(plan), {}, "fifo")) << "\n";

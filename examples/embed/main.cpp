@@ -2,8 +2,9 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <ppengine/ppengine.hpp>
 #include <random>
+
+#include <ppengine/ppengine.hpp>
 
 using namespace ppengine;
 

@@ -21,8 +21,7 @@ nlohmann::json llama_json(const LlamaConfig& config);
 Activation parse_activation(const JsonPlace& config, const char* key, const char* otherwise);
 const char* activation_name(Activation activation);  // a name that Hugging Face knows
 // An id, a list of ids, or null for none; a missing key gives `otherwise`. Each id must be in the vocabulary.
-std::vector<std::int32_t> parse_ids(const JsonPlace& config, const char* key, std::vector<std::int32_t> otherwise,
-                                    std::int64_t vocabulary);
+std::vector<std::int32_t> parse_ids(const JsonPlace& config, const char* key, std::vector<std::int32_t> otherwise, std::int64_t vocabulary);
 nlohmann::json ids_json(const std::vector<std::int32_t>& ids);
 // Fields of other architectures that would change the result: refused by name unless they are neutral.
 void refuse_foreign_fields(const JsonPlace& config);

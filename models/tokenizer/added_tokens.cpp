@@ -48,8 +48,8 @@ void TokenMatcher::split(const Piece& piece, std::vector<Piece>& out) const {
     std::size_t begin = at, end = at + longest;
     at = end;
     const AddedToken& token = tokens_[static_cast<std::size_t>(found)];
-    if (token.single_word && ((begin > 0 && is_word(code_point_before(text, begin).value)) ||
-                              (end < text.size() && is_word(code_point_at(text, end).value))))
+    if (token.single_word &&
+        ((begin > 0 && is_word(code_point_before(text, begin).value)) || (end < text.size() && is_word(code_point_at(text, end).value))))
       continue;
     if (token.lstrip) {
       while (begin > 0 && is_whitespace(code_point_before(text, begin).value))

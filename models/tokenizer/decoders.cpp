@@ -52,8 +52,10 @@ void decode_byte_fallback(Tokens& tokens) {
   std::string run;
   const auto finish_run = [&] {
     if (run.empty()) return;
-    if (is_valid_utf8(run)) out.push_back(run);
-    else out.insert(out.end(), run.size(), "\xEF\xBF\xBD");
+    if (is_valid_utf8(run))
+      out.push_back(run);
+    else
+      out.insert(out.end(), run.size(), "\xEF\xBF\xBD");
     run.clear();
   };
   for (std::string& token : tokens) {

@@ -80,12 +80,12 @@ void order_marks(std::u32string& text) {
 char32_t compose_pair(char32_t first, char32_t second) {
   if (first >= lead_base && first < lead_base + lead_count && second >= vowel_base && second < vowel_base + vowel_count)
     return hangul_base + ((first - lead_base) * vowel_count + (second - vowel_base)) * tail_count;
-  if (first >= hangul_base && first < hangul_base + hangul_count && (first - hangul_base) % tail_count == 0 &&
-      second > tail_base && second < tail_base + tail_count)
+  if (first >= hangul_base && first < hangul_base + hangul_count && (first - hangul_base) % tail_count == 0 && second > tail_base &&
+      second < tail_base + tail_count)
     return first + (second - tail_base);
-  const auto* found = std::lower_bound(
-      std::begin(compositions), std::end(compositions), std::pair<std::uint32_t, std::uint32_t>(first, second),
-      [](const Composition& entry, const auto& pair) { return std::pair(entry.first, entry.second) < pair; });
+  const auto* found =
+      std::lower_bound(std::begin(compositions), std::end(compositions), std::pair<std::uint32_t, std::uint32_t>(first, second),
+                       [](const Composition& entry, const auto& pair) { return std::pair(entry.first, entry.second) < pair; });
   const bool match = found != std::end(compositions) && found->first == first && found->second == second;
   return match ? found->composed : 0;
 }
@@ -120,8 +120,10 @@ std::string normalize(std::string_view text, NormalForm form) {
   std::u32string points;
   points.reserve(text.size());
   for (char32_t point : to_code_points(text)) {
-    if (point < 0xA0) points += point;
-    else decompose(points, point, wide ? compatible_index : canonical_index);
+    if (point < 0xA0)
+      points += point;
+    else
+      decompose(points, point, wide ? compatible_index : canonical_index);
   }
   order_marks(points);
   return to_utf8(form == NormalForm::nfc || form == NormalForm::nfkc ? compose(points) : points);

@@ -24,8 +24,10 @@ void strip_marks(std::string& text, bool& at_start) {
   std::string kept;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
-    if (!is_mark(c.value)) kept += text.substr(at, static_cast<std::size_t>(c.length));
-    else if (at == 0) at_start = false;
+    if (!is_mark(c.value))
+      kept += text.substr(at, static_cast<std::size_t>(c.length));
+    else if (at == 0)
+      at_start = false;
     at += static_cast<std::size_t>(c.length);
   }
   text = std::move(kept);
@@ -50,9 +52,7 @@ void replace_all(std::string& text, const Regex& pattern, const std::string& con
 void read(const JsonPlace& place, std::vector<Normalizer>& steps) {
   const JsonPlace type = place.at("type");
   const std::string& name = type.string();
-  const auto form = [&](NormalForm which) {
-    steps.push_back([which](std::string& text, bool&) { text = normalize(text, which); });
-  };
+  const auto form = [&](NormalForm which) { steps.push_back([which](std::string& text, bool&) { text = normalize(text, which); }); };
   if (name == "Sequence") {
     const JsonPlace list = place.at("normalizers");
     for (std::size_t i = 0; i < list.expect_array().size(); ++i) read(list.element(i), steps);

@@ -11,8 +11,10 @@ void merge_with_previous(std::vector<Cut>& cuts) {
   std::vector<Cut> merged;
   bool previous = false;
   for (const Cut& cut : cuts) {
-    if (cut.matched && !previous && !merged.empty()) merged.back().end = cut.end;
-    else merged.push_back(cut);
+    if (cut.matched && !previous && !merged.empty())
+      merged.back().end = cut.end;
+    else
+      merged.push_back(cut);
     previous = cut.matched;
   }
   cuts = std::move(merged);
@@ -22,8 +24,10 @@ void merge_with_next(std::vector<Cut>& cuts) {
   std::vector<Cut> merged;
   bool previous = false;
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
-    if (cut->matched && !previous && !merged.empty()) merged.back().begin = cut->begin;
-    else merged.push_back(*cut);
+    if (cut->matched && !previous && !merged.empty())
+      merged.back().begin = cut->begin;
+    else
+      merged.push_back(*cut);
     previous = cut->matched;
   }
   std::reverse(merged.begin(), merged.end());
@@ -34,8 +38,10 @@ void merge_equal(std::vector<Cut>& cuts) {
   std::vector<Cut> merged;
   bool previous = false;
   for (const Cut& cut : cuts) {
-    if (cut.matched == previous && !merged.empty()) merged.back().end = cut.end;
-    else merged.push_back(cut);
+    if (cut.matched == previous && !merged.empty())
+      merged.back().end = cut.end;
+    else
+      merged.push_back(cut);
     previous = cut.matched;
   }
   cuts = std::move(merged);
@@ -55,15 +61,23 @@ void cuts_from_matches(std::string_view text, const std::vector<Match>& matches,
 
 void add_split(const Piece& piece, std::vector<Cut>& cuts, SplitBehavior behavior, std::vector<Piece>& out) {
   switch (behavior) {
-    case SplitBehavior::removed: std::erase_if(cuts, [](const Cut& cut) { return cut.matched; }); break;
-    case SplitBehavior::isolated: break;
-    case SplitBehavior::merged_with_previous: merge_with_previous(cuts); break;
-    case SplitBehavior::merged_with_next: merge_with_next(cuts); break;
-    case SplitBehavior::contiguous: merge_equal(cuts); break;
+    case SplitBehavior::removed:
+      std::erase_if(cuts, [](const Cut& cut) { return cut.matched; });
+      break;
+    case SplitBehavior::isolated:
+      break;
+    case SplitBehavior::merged_with_previous:
+      merge_with_previous(cuts);
+      break;
+    case SplitBehavior::merged_with_next:
+      merge_with_next(cuts);
+      break;
+    case SplitBehavior::contiguous:
+      merge_equal(cuts);
+      break;
   }
   for (const Cut& cut : cuts)
-    if (cut.begin < cut.end)
-      out.push_back({piece.text.substr(cut.begin, cut.end - cut.begin), -1, piece.at_start && cut.begin == 0});
+    if (cut.begin < cut.end) out.push_back({piece.text.substr(cut.begin, cut.end - cut.begin), -1, piece.at_start && cut.begin == 0});
 }
 
 }  // namespace ppengine::models::tokenizer

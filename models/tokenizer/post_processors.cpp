@@ -33,8 +33,10 @@ void read_template(const JsonPlace& place, std::vector<PostProcessor>& steps) {
   steps.push_back([parts](Ids ids, bool add_special_tokens) {
     Ids out;
     for (const Part& part : parts) {
-      if (part.text) out.insert(out.end(), ids.begin(), ids.end());
-      else if (add_special_tokens) out.insert(out.end(), part.ids.begin(), part.ids.end());
+      if (part.text)
+        out.insert(out.end(), ids.begin(), ids.end());
+      else if (add_special_tokens)
+        out.insert(out.end(), part.ids.begin(), part.ids.end());
     }
     return out;
   });

@@ -15,10 +15,10 @@ constexpr const char* gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}
 
 SplitBehavior read_behavior(const JsonPlace& place) {
   constexpr std::array<std::pair<const char*, SplitBehavior>, 5> names{{{"Removed", SplitBehavior::removed},
-                                                                       {"Isolated", SplitBehavior::isolated},
-                                                                       {"MergedWithPrevious", SplitBehavior::merged_with_previous},
-                                                                       {"MergedWithNext", SplitBehavior::merged_with_next},
-                                                                       {"Contiguous", SplitBehavior::contiguous}}};
+                                                                        {"Isolated", SplitBehavior::isolated},
+                                                                        {"MergedWithPrevious", SplitBehavior::merged_with_previous},
+                                                                        {"MergedWithNext", SplitBehavior::merged_with_next},
+                                                                        {"Contiguous", SplitBehavior::contiguous}}};
   for (const auto& [name, behavior] : names)
     if (place.string() == name) return behavior;
   place.refuse(fmt::format("is '{}', which is not a behavior", place.string()));
@@ -118,8 +118,7 @@ void read_metaspace(const JsonPlace& place, std::vector<PreTokenizer>& steps) {
       piece.text = pieces.keep(std::move(text));
     });
   });
-  if (place.boolean_or("split", true))
-    steps.push_back(split_by_pattern(Regex::literal(mark), SplitBehavior::merged_with_next, false));
+  if (place.boolean_or("split", true)) steps.push_back(split_by_pattern(Regex::literal(mark), SplitBehavior::merged_with_next, false));
 }
 
 void read_fixed_length(const JsonPlace& place, std::vector<PreTokenizer>& steps) {
@@ -129,8 +128,10 @@ void read_fixed_length(const JsonPlace& place, std::vector<PreTokenizer>& steps)
       std::int64_t count = 0;
       for (std::size_t at = 0; at < piece.text.size(); ++count) {
         const std::size_t next = at + static_cast<std::size_t>(code_point_at(piece.text, at).length);
-        if (count % length == 0) cuts.push_back({at, next, true});
-        else cuts.back().end = next;
+        if (count % length == 0)
+          cuts.push_back({at, next, true});
+        else
+          cuts.back().end = next;
         at = next;
       }
     });

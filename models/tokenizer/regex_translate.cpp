@@ -23,18 +23,49 @@ struct Alias {
   const char* name;  // lower case, without spaces, '_' and '-'
   const char* set;   // what stands inside a class
 };
-constexpr std::array<Alias, 43> properties{{
-    {"letter", R"(\p{L})"}, {"uppercaseletter", R"(\p{Lu})"}, {"lowercaseletter", R"(\p{Ll})"}, {"titlecaseletter", R"(\p{Lt})"},
-    {"modifierletter", R"(\p{Lm})"}, {"otherletter", R"(\p{Lo})"}, {"mark", R"(\p{M})"}, {"nonspacingmark", R"(\p{Mn})"},
-    {"spacingmark", R"(\p{Mc})"}, {"enclosingmark", R"(\p{Me})"}, {"number", R"(\p{N})"}, {"decimalnumber", R"(\p{Nd})"},
-    {"letternumber", R"(\p{Nl})"}, {"othernumber", R"(\p{No})"}, {"punctuation", R"(\p{P})"}, {"connectorpunctuation", R"(\p{Pc})"},
-    {"dashpunctuation", R"(\p{Pd})"}, {"openpunctuation", R"(\p{Ps})"}, {"closepunctuation", R"(\p{Pe})"},
-    {"initialpunctuation", R"(\p{Pi})"}, {"finalpunctuation", R"(\p{Pf})"}, {"otherpunctuation", R"(\p{Po})"},
-    {"symbol", R"(\p{S})"}, {"mathsymbol", R"(\p{Sm})"}, {"currencysymbol", R"(\p{Sc})"}, {"modifiersymbol", R"(\p{Sk})"},
-    {"othersymbol", R"(\p{So})"}, {"separator", R"(\p{Z})"}, {"spaceseparator", R"(\p{Zs})"}, {"lineseparator", R"(\p{Zl})"},
-    {"paragraphseparator", R"(\p{Zp})"}, {"other", R"(\p{C})"}, {"control", R"(\p{Cc})"}, {"cntrl", R"(\p{Cc})"},
-    {"format", R"(\p{Cf})"}, {"digit", R"(\p{Nd})"}, {"space", R"(\s)"}, {"whitespace", R"(\s)"}, {"word", word_set},
-    {"xdigit", "0-9A-Fa-f"}, {"punct", R"(\p{P}$+<=>^`|~)"}, {"ascii", R"(\x00-\x7f)"}, {"any", R"(\x{0}-\x{10ffff})"}}};
+constexpr std::array<Alias, 43> properties{{{"letter", R"(\p{L})"},
+                                            {"uppercaseletter", R"(\p{Lu})"},
+                                            {"lowercaseletter", R"(\p{Ll})"},
+                                            {"titlecaseletter", R"(\p{Lt})"},
+                                            {"modifierletter", R"(\p{Lm})"},
+                                            {"otherletter", R"(\p{Lo})"},
+                                            {"mark", R"(\p{M})"},
+                                            {"nonspacingmark", R"(\p{Mn})"},
+                                            {"spacingmark", R"(\p{Mc})"},
+                                            {"enclosingmark", R"(\p{Me})"},
+                                            {"number", R"(\p{N})"},
+                                            {"decimalnumber", R"(\p{Nd})"},
+                                            {"letternumber", R"(\p{Nl})"},
+                                            {"othernumber", R"(\p{No})"},
+                                            {"punctuation", R"(\p{P})"},
+                                            {"connectorpunctuation", R"(\p{Pc})"},
+                                            {"dashpunctuation", R"(\p{Pd})"},
+                                            {"openpunctuation", R"(\p{Ps})"},
+                                            {"closepunctuation", R"(\p{Pe})"},
+                                            {"initialpunctuation", R"(\p{Pi})"},
+                                            {"finalpunctuation", R"(\p{Pf})"},
+                                            {"otherpunctuation", R"(\p{Po})"},
+                                            {"symbol", R"(\p{S})"},
+                                            {"mathsymbol", R"(\p{Sm})"},
+                                            {"currencysymbol", R"(\p{Sc})"},
+                                            {"modifiersymbol", R"(\p{Sk})"},
+                                            {"othersymbol", R"(\p{So})"},
+                                            {"separator", R"(\p{Z})"},
+                                            {"spaceseparator", R"(\p{Zs})"},
+                                            {"lineseparator", R"(\p{Zl})"},
+                                            {"paragraphseparator", R"(\p{Zp})"},
+                                            {"other", R"(\p{C})"},
+                                            {"control", R"(\p{Cc})"},
+                                            {"cntrl", R"(\p{Cc})"},
+                                            {"format", R"(\p{Cf})"},
+                                            {"digit", R"(\p{Nd})"},
+                                            {"space", R"(\s)"},
+                                            {"whitespace", R"(\s)"},
+                                            {"word", word_set},
+                                            {"xdigit", "0-9A-Fa-f"},
+                                            {"punct", R"(\p{P}$+<=>^`|~)"},
+                                            {"ascii", R"(\x00-\x7f)"},
+                                            {"any", R"(\x{0}-\x{10ffff})"}}};
 constexpr std::array<const char*, 36> categories{"l",  "lu", "ll", "lt", "lm", "lo", "m",  "mn", "mc", "me", "n",  "nd",
                                                  "nl", "no", "p",  "pc", "pd", "ps", "pe", "pi", "pf", "po", "s",  "sm",
                                                  "sc", "sk", "so", "z",  "zs", "zl", "zp", "c",  "cc", "cf", "co", "cn"};
@@ -67,10 +98,14 @@ class Translator {
     bool first = true;
     while (!ends() && peek() != ')') {
       const std::size_t atom = out_.size();
-      if (peek() == '(') group(depth, first);
-      else if (peek() == '[') out_ += character_class(depth);
-      else if (peek() == '\\') out_ += escape(false);
-      else literal();
+      if (peek() == '(')
+        group(depth, first);
+      else if (peek() == '[')
+        out_ += character_class(depth);
+      else if (peek() == '\\')
+        out_ += escape(false);
+      else
+        literal();
       quantifiers(atom);
       first = false;
     }
@@ -205,7 +240,8 @@ class Translator {
     if (key.starts_with("^")) return property_set(std::string_view(key).substr(1), !negated);
     std::string set;
     for (const char* category : categories)
-      if (key == category) set = fmt::format("\\p{{{}{}}}", static_cast<char>(std::toupper(static_cast<unsigned char>(key[0]))), key.substr(1));
+      if (key == category)
+        set = fmt::format("\\p{{{}{}}}", static_cast<char>(std::toupper(static_cast<unsigned char>(key[0]))), key.substr(1));
     for (const Alias& alias : properties)
       if (key == alias.name) set = alias.set;
     if (set.empty()) {
@@ -243,16 +279,21 @@ class Translator {
         at_ = end + 1;
         return in_class ? set : (negated ? "[^" : "[") + set + "]";
       }
-      case 'w': return as_set(word_set);
-      case 'W': return negated_set(word_set);
-      case 'h': return as_set("0-9A-Fa-f");
-      case 'H': return negated_set("0-9A-Fa-f");
+      case 'w':
+        return as_set(word_set);
+      case 'W':
+        return negated_set(word_set);
+      case 'h':
+        return as_set("0-9A-Fa-f");
+      case 'H':
+        return negated_set("0-9A-Fa-f");
       case 'b':
         return in_class ? "\\x08" : fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", word_set);
       case 'B':
         if (in_class) refuse("'\\B' within a class");
         return fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", word_set);
-      case 'v': return "\\x0b";
+      case 'v':
+        return "\\x0b";
       case 'O':
         if (in_class) refuse("'\\O' within a class");
         return "(?s:.)";
@@ -269,7 +310,8 @@ class Translator {
           refuse("'\\x' with a byte that is no character");
         return "\\x";
       }
-      default: break;
+      default:
+        break;
     }
     constexpr std::string_view same = "sSdDnrtfae", same_outside = "RXAzZN";
     const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -45,8 +45,8 @@ bool contains(const Range (&ranges)[n], char32_t point) {
 }  // namespace
 
 bool is_whitespace(char32_t c) {
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 bool is_word(char32_t point) { return contains(word_ranges, point); }
 bool is_numeric(char32_t point) { return contains(numeric_ranges, point); }

@@ -11,7 +11,8 @@ int sequence_at(std::string_view text, std::size_t at) {
   if (first < 0x80) return 1;
   int length = 0;
   unsigned low = 0x80, high = 0xBF;  // what the second byte may be: no overlong forms, no surrogates, no more than 10FFFF
-  if (first >= 0xC2 && first <= 0xDF) length = 2;
+  if (first >= 0xC2 && first <= 0xDF)
+    length = 2;
   else if (first >= 0xE0 && first <= 0xEF) {
     length = 3;
     if (first == 0xE0) low = 0xA0;
@@ -81,8 +82,10 @@ std::string make_valid_utf8(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const int length = sequence_at(text, at);
-    if (length > 0) out += text.substr(at, static_cast<std::size_t>(length));
-    else out += "\xEF\xBF\xBD";
+    if (length > 0)
+      out += text.substr(at, static_cast<std::size_t>(length));
+    else
+      out += "\xEF\xBF\xBD";
     at += static_cast<std::size_t>(length > 0 ? length : -length);
   }
   return out;

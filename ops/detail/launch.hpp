@@ -16,8 +16,8 @@ struct Split {
   int64_t chunk;  // elements, rows or units for each group
 };
 
-constexpr size_t cpu_lanes = 16;            // one AVX-512 register of f32; two of AVX2
-constexpr size_t cpu_groups_per_core = 4;   // to even out cores that are busy elsewhere
+constexpr size_t cpu_lanes = 16;           // one AVX-512 register of f32; two of AVX2
+constexpr size_t cpu_groups_per_core = 4;  // to even out cores that are busy elsewhere
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

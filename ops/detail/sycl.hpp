@@ -1,14 +1,15 @@
 // SYCL and oneDNN behind the public headers; the precompiled header of this folder. Nobody above ops includes it.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <dnnl.hpp>
 #include <dnnl_sycl.hpp>
+#include <sycl/sycl.hpp>
+
+#include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <sycl/sycl.hpp>
 
 #include <ppengine/ops/device.hpp>
 #include <ppengine/ops/kernel_library.hpp>

@@ -4,8 +4,8 @@
 
 // A kernel over work-groups of 64. CPUs' compiler needs the size to make vectors of work-items across barriers and reductions. One size for
 // the whole file: each size would become a bundle image of its own.
-#define KERNEL_64                                                                              \
-  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))                  \
+#define KERNEL_64                                                             \
+  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) \
       SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<64>)) void
 
 inline sycl::sub_group sub_group() { return syclext::this_work_item::get_sub_group(); }
@@ -51,8 +51,8 @@ KERNEL_64 causal_softmax(float* scores, float* log_sums, long rows, long queries
 }
 
 // scores -> probabilities in place, diffs (the gradient of the probabilities) -> the gradient of the scores before scaling, in place.
-KERNEL_64 causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query, long length,
-                                  float scale) {
+KERNEL_64 causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query,
+                                  long length, float scale) {
   const auto group = sub_group();
   const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
   const Rows mine = rows_of_sub_group();
@@ -100,31 +100,34 @@ KERNEL_64 row_products_bf16(const bf16_bits* a, const bf16_bits* b, float* delta
 
 // New keys (or values) behind those that a cache [batch, kv_heads, capacity, head_dim] holds.
 template <class T>
-inline void append(const T* src, T* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
+inline void append(const T* src, T* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
+                   long capacity) {
   const long i = item_1d().get_global_linear_id();
   if (i >= count) return;
   const long d = i % head_dim, head = i / head_dim % kv_heads, token = i / (head_dim * kv_heads);
   const long batch = token / length, position = filled[batch] + token % length;
-  if (position < capacity) cache[((batch * kv_heads + head) * capacity + position) * head_dim + d] = src[token * stride + head * head_dim + d];
+  if (position < capacity)
+    cache[((batch * kv_heads + head) * capacity + position) * head_dim + d] = src[token * stride + head * head_dim + d];
 }
-KERNEL_64 append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim, long capacity) {
+KERNEL_64 append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
+                     long capacity) {
   append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
 }
-KERNEL_64 append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
-                      long capacity) {
+KERNEL_64 append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads,
+                      long head_dim, long capacity) {
   append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
 }
 
-constexpr int decode_keys = 256;    // scores that a work-group holds at a time
-constexpr int decode_size = 64;     // work-items
-constexpr int decode_columns = 4;   // of the result a work-item holds: heads up to 256
+constexpr int decode_keys = 256;   // scores that a work-group holds at a time
+constexpr int decode_size = 64;    // work-items
+constexpr int decode_columns = 4;  // of the result a work-item holds: heads up to 256
 syclexp::work_group_static<float[decode_keys]> decode_scores;
 
-// One work-group per (sequence, new token, head): appends this token's key and value, then attends to the cache and to the new tokens before it,
-// which it reads from where they came, so that no order between work-groups is needed.
+// One work-group per (sequence, new token, head): appends this token's key and value, then attends to the cache and to the new tokens
+// before it, which it reads from where they came, so that no order between work-groups is needed.
 template <class T>
-inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, T* dst, const AttentionShape& s, long k_stride, long v_stride,
-                   long capacity) {
+inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, T* dst, const AttentionShape& s,
+                   long k_stride, long v_stride, long capacity) {
   const auto item = item_1d();
   const auto work_group = item.get_group();
   const auto group = sub_group();
@@ -180,19 +183,19 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
   for (int c = 0; c < decode_columns; ++c)
     if (me + c * decode_size < s.head_dim) store(dst, row * s.head_dim + me + c * decode_size, result[c] / total);
 }
-KERNEL_64 decode_f32(const float* q, const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, float* dst, const AttentionShape* shape,
-                     long k_stride, long v_stride, long capacity) {
+KERNEL_64 decode_f32(const float* q, const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, float* dst,
+                     const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
   decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
 }
-KERNEL_64 decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache, bf16_bits* dst,
-                      const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
+KERNEL_64 decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache,
+                      bf16_bits* dst, const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
   decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
 }
 
 // A work-item turns one pair (d, d + half); back = -1 turns it back.
 template <class T>
-inline void rotary(const T* src, T* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
-                   long src_stride, long dst_stride, float back) {
+inline void rotary(const T* src, T* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
+                   long half, long src_stride, long dst_stride, float back) {
   const long i = item_1d().get_global_linear_id();
   if (i >= count) return;
   const long d = i % half, head = i / half % heads, token = i / (half * heads);
@@ -203,11 +206,11 @@ inline void rotary(const T* src, T* dst, const float* cosines, const float* sine
   store(dst, to, a * cosine - b * sine);
   store(dst, to + half, b * cosine + a * sine);
 }
-KERNEL_64 rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads, long half,
-                     long src_stride, long dst_stride, float back) {
+KERNEL_64 rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length,
+                     long heads, long half, long src_stride, long dst_stride, float back) {
   rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
 }
-KERNEL_64 rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
-                      long half, long src_stride, long dst_stride, float back) {
+KERNEL_64 rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count,
+                      long length, long heads, long half, long src_stride, long dst_stride, float back) {
   rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
 }

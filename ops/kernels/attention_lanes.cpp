@@ -1,17 +1,17 @@
-// Causal attention for CPUs: a query per lane, no barriers. A work-group is one vector of 16 lanes; each holds two queries. Scores, softmax and
-// results of a query stay in its lane; keys and values are read as single numbers that all lanes share, straight from where they lie.
+// Causal attention for CPUs: a query per lane, no barriers. A work-group is one vector of 16 lanes; each holds two queries. Scores, softmax
+// and results of a query stay in its lane; keys and values are read as single numbers that all lanes share, straight from where they lie.
 #include "attention_shape.hpp"
 #include "math.hpp"
 #include "values.hpp"
 
-#define KERNEL_LANES                                                                           \
-  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))                  \
-      SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<lanes>))                     \
-      SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::sub_group_size<lanes>)) void
+#define KERNEL_LANES                                                          \
+  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) \
+      SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<lanes>))    \
+          SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::sub_group_size<lanes>)) void
 
 constexpr int lanes = attention_lanes, each = attention_block / attention_lanes;
 constexpr int block = attention_block, step = attention_step;
-constexpr int key_tile = 64;  // keys whose scores are held at a time
+constexpr int key_tile = 64;                          // keys whose scores are held at a time
 constexpr int keys_at_once = 4, columns_at_once = 4;  // of the gradients of keys and values
 
 // Columns: [row][query of the block], seen from this lane.
@@ -30,7 +30,8 @@ inline void read_columns(float* columns, const float* source, long first, long l
   }
 }
 
-inline void write_columns(const float* columns, float* target, long first, long length, long stride, long width, const float (&factors)[each]) {
+inline void write_columns(const float* columns, float* target, long first, long length, long stride, long width,
+                          const float (&factors)[each]) {
   for (int j = 0; j < each; ++j) {
     const long query = first + lane() + lanes * j;
     if (query >= length) continue;
@@ -60,8 +61,8 @@ inline void rows_by_columns(float (&sums)[Rows][each], const float* rows, long s
 }
 
 // result[d][j] = factors[j] · result[d][j] + sum over i < count of rows[i][d] · columns[i][j]
-inline void add_rows(float* result, const float (&factors)[each], const float* rows, long stride, const float* columns, long column_stride, long count,
-                     long width) {
+inline void add_rows(float* result, const float (&factors)[each], const float* rows, long stride, const float* columns, long column_stride,
+                     long count, long width) {
   for (long d = 0; d < width; d += step) {
     float sums[step][each];
 #pragma unroll
@@ -104,8 +105,8 @@ inline void for_keys(long begin, long end, Body body) {
 }
 
 // Scores of the keys [begin, end) into score_columns, minus infinity where a query does not see a key; takes them into `largest`.
-inline void score_tile(float* scores, float (&largest)[each], const float* queries, const float* k, const AttentionShape& s, long begin, long end,
-                       long first_position) {
+inline void score_tile(float* scores, float (&largest)[each], const float* queries, const float* k, const AttentionShape& s, long begin,
+                       long end, long first_position) {
   for_keys(begin, end, [&](long key, auto keys) {
     float sums[keys.count][each];
     rows_by_columns(sums, k + key * s.k_token, s.k_token, queries, s.head_dim);
@@ -121,8 +122,8 @@ inline void score_tile(float* scores, float (&largest)[each], const float* queri
 }
 
 // A work-group per (sequence, head, block of queries). filled: tokens before the first query, per sequence; null: none.
-KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float* v, float* dst, float* log_sums, const AttentionShape* shape,
-                                     const int* filled) {
+KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float* v, float* dst, float* log_sums,
+                                     const AttentionShape* shape, const int* filled) {
   const AttentionShape& s = *shape;
   const long blocks = (s.length + block - 1) / block;
   const long group = item_1d().get_group(0), row = group / blocks, first = group % blocks * block;
@@ -130,7 +131,8 @@ KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float
   q += batch * s.q_batch + head * s.head_dim;
   k += batch * s.k_batch + head / s.group * s.k_head;
   v += batch * s.v_batch + head / s.group * s.v_head;
-  float *const queries = &first_columns[0] + lane(), *const result = &result_columns[0] + lane(), *const scores = &score_columns[0] + lane();
+  float *const queries = &first_columns[0] + lane(), *const result = &result_columns[0] + lane(),
+               *const scores = &score_columns[0] + lane();
   read_columns(queries, q, first, s.length, s.q_token, s.head_dim);
   clear_columns(result, s.head_dim);
   float largest[each], sums[each];
@@ -170,9 +172,9 @@ KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float
 // Two kernels make the gradients of a slice: of some (sequence, key/value head) pairs from first_pair on, for the queries [first_query,
 // first_query + queries). The first makes that of q, and leaves probabilities and the gradients of scores as [pair, head of the group, key,
 // query]; the second sums them into those of k and v.
-KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const float* v, const float* dst, const float* diff_dst, const float* log_sums,
-                                        float* diff_q, float* probabilities, float* diff_scores, const AttentionShape* shape, long first_pair,
-                                        long first_query, long queries) {
+KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const float* v, const float* dst, const float* diff_dst,
+                                        const float* log_sums, float* diff_q, float* probabilities, float* diff_scores,
+                                        const AttentionShape* shape, long first_pair, long first_query, long queries) {
   const AttentionShape& s = *shape;
   const long blocks = (queries + block - 1) / block, width = s.heads * s.head_dim, kv_heads = s.heads / s.group;
   const long group = item_1d().get_group(0), square = group / blocks, first = first_query + group % blocks * block;
@@ -184,7 +186,8 @@ KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const fl
   const long column_stride = blocks * block, at = square * s.length * column_stride + first - first_query + lane();
   probabilities += at;
   diff_scores += at;
-  float *const query_columns = &first_columns[0] + lane(), *const diff_columns = &second_columns[0] + lane(), *const result = &result_columns[0] + lane();
+  float *const query_columns = &first_columns[0] + lane(), *const diff_columns = &second_columns[0] + lane(),
+               *const result = &result_columns[0] + lane();
   read_columns(query_columns, q, first, s.length, s.q_token, s.head_dim);
   read_columns(diff_columns, diff_dst + rows, first, s.length, width, s.head_dim);
   read_columns(result, dst + rows, first, s.length, width, s.head_dim);
@@ -218,7 +221,8 @@ KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const fl
   write_columns(result, diff_q + batch * s.q_batch + head * s.head_dim, first, s.length, s.q_token, s.head_dim, ones);
 }
 
-// target[key][d] (+)= sum over heads of the group and queries of squares[head][key][query] · source[query][head][d]; here a lane has columns d.
+// target[key][d] (+)= sum over heads of the group and queries of squares[head][key][query] · source[query][head][d]; here a lane has
+// columns d.
 inline void sum_over_queries(const float* squares, long column_stride, const float* source, long stride, float* target, long target_stride,
                              const AttentionShape& s, long key, long first_query, long queries, bool add) {
   const long begin = greater(key, first_query), end = lesser(first_query + queries, s.length);
@@ -257,8 +261,9 @@ inline void sum_over_queries(const float* squares, long column_stride, const flo
 }
 
 // A work-group per (pair, keys_at_once keys). add: to what earlier slices of queries gave.
-KERNEL_LANES attention_backward_kv_lanes(const float* q, const float* diff_dst, const float* probabilities, const float* diff_scores, float* diff_k,
-                                         float* diff_v, const AttentionShape* shape, long first_pair, long first_query, long queries, long keys, int add) {
+KERNEL_LANES attention_backward_kv_lanes(const float* q, const float* diff_dst, const float* probabilities, const float* diff_scores,
+                                         float* diff_k, float* diff_v, const AttentionShape* shape, long first_pair, long first_query,
+                                         long queries, long keys, int add) {
   const AttentionShape& s = *shape;
   const long key_blocks = (keys + keys_at_once - 1) / keys_at_once, width = s.heads * s.head_dim, kv_heads = s.heads / s.group;
   const long group = item_1d().get_group(0), square = group / key_blocks * s.group, key = group % key_blocks * keys_at_once;
@@ -266,6 +271,6 @@ KERNEL_LANES attention_backward_kv_lanes(const float* q, const float* diff_dst, 
   const long column_stride = (queries + block - 1) / block * block, at = square * s.length * column_stride;
   sum_over_queries(probabilities + at, column_stride, diff_dst + batch * s.length * width + head * s.head_dim, width,
                    diff_v + batch * s.v_batch + kv_head * s.v_head, s.v_token, s, key, first_query, queries, add);
-  sum_over_queries(diff_scores + at, column_stride, q + batch * s.q_batch + head * s.head_dim, s.q_token, diff_k + batch * s.k_batch + kv_head * s.k_head,
-                   s.k_token, s, key, first_query, queries, add);
+  sum_over_queries(diff_scores + at, column_stride, q + batch * s.q_batch + head * s.head_dim, s.q_token,
+                   diff_k + batch * s.k_batch + kv_head * s.k_head, s.k_token, s, key, first_query, queries, add);
 }

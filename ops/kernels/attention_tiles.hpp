@@ -31,8 +31,8 @@ inline AttentionTiles attention_tiles(float* values) {
 
 // sums[i][j] = row (first_a + 4y+i) of a · row (first_b + x+16j) of b
 template <class T>
-inline void rows_by_rows(float (&sums)[tile_rows][tile_rows], const AttentionTiles& tiles, const T* a, long first_a, long rows_a, long stride_a,
-                         const T* b, long first_b, long rows_b, long stride_b, long width) {
+inline void rows_by_rows(float (&sums)[tile_rows][tile_rows], const AttentionTiles& tiles, const T* a, long first_a, long rows_a,
+                         long stride_a, const T* b, long first_b, long rows_b, long stride_b, long width) {
   for (int i = 0; i < tile_rows; ++i)
     for (int j = 0; j < tile_rows; ++j) sums[i][j] = 0;
   for (long first = 0; first < width; first += tile_depth) {
@@ -46,7 +46,8 @@ inline void rows_by_rows(float (&sums)[tile_rows][tile_rows], const AttentionTil
 
 // sums[i][j] += sum over r < 64 of scores[r][4y+i] · source row (first + r), column x+16j
 template <int Columns, class T>
-inline void scores_by_rows(float (&sums)[tile_rows][Columns], const AttentionTiles& tiles, const T* source, long first, long rows, long stride, long width) {
+inline void scores_by_rows(float (&sums)[tile_rows][Columns], const AttentionTiles& tiles, const T* source, long first, long rows,
+                           long stride, long width) {
   for (int step = 0; step < tile_side && first + step < rows; step += tile_depth) {
     const long row = first + step + tiles.y;
 #pragma unroll
@@ -61,7 +62,8 @@ inline void scores_by_rows(float (&sums)[tile_rows][Columns], const AttentionTil
   }
 }
 
-// One step of the softmax that runs along the keys: a work-item per row takes the tile's 64 scores (scores[key][row]) into its maximum and sum.
+// One step of the softmax that runs along the keys: a work-item per row takes the tile's 64 scores (scores[key][row]) into its maximum and
+// sum.
 inline void take_scores(const AttentionTiles& tiles) {
   const int row = tiles.y * tile_threads + tiles.x;
   if (row < tile_side) {
@@ -83,7 +85,8 @@ inline void take_scores(const AttentionTiles& tiles) {
 
 // log_sums[(b·heads + h)·length + t] where not null. filled: tokens before the first query, per sequence; null: none.
 template <int Columns, class T>
-inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape& s, const int* filled, float* values) {
+inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape& s, const int* filled,
+                              float* values) {
   const AttentionTiles tiles = attention_tiles(values);
   const long head = item_2d().get_group(0) % s.heads, batch = item_2d().get_group(0) / s.heads;
   const long first_query = item_2d().get_group(1) * tile_side;
@@ -135,17 +138,22 @@ struct AttentionHead {
 };
 
 template <class T>
-inline AttentionHead<T> attention_head(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas, const AttentionShape& s,
-                                       long batch, long head) {
+inline AttentionHead<T> attention_head(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,
+                                       const AttentionShape& s, long batch, long head) {
   const long width = s.heads * s.head_dim, first_row = (batch * s.heads + head) * s.length;
-  return {q + batch * s.q_batch + head * s.head_dim, k + batch * s.k_batch + head / s.group * s.k_head, v + batch * s.v_batch + head / s.group * s.v_head,
-          diff_dst + batch * s.length * width + head * s.head_dim, log_sums + first_row, deltas + first_row, width};
+  return {q + batch * s.q_batch + head * s.head_dim,
+          k + batch * s.k_batch + head / s.group * s.k_head,
+          v + batch * s.v_batch + head / s.group * s.v_head,
+          diff_dst + batch * s.length * width + head * s.head_dim,
+          log_sums + first_row,
+          deltas + first_row,
+          width};
 }
 
 // Probabilities of a tile and the gradient of its scores: sums of the products, deltas[t] = diff_dst[t]·dst[t].
 template <class T>
-inline void probabilities_and_gradient(float (&p)[tile_rows][tile_rows], float (&ds)[tile_rows][tile_rows], const AttentionTiles& tiles, const AttentionHead<T>& h,
-                                       const AttentionShape& s, long first_query, long first_key) {
+inline void probabilities_and_gradient(float (&p)[tile_rows][tile_rows], float (&ds)[tile_rows][tile_rows], const AttentionTiles& tiles,
+                                       const AttentionHead<T>& h, const AttentionShape& s, long first_query, long first_key) {
   rows_by_rows(p, tiles, h.q, first_query, s.length, s.q_token, h.k, first_key, s.length, s.k_token, s.head_dim);
   rows_by_rows(ds, tiles, h.diff_dst, first_query, s.length, h.dst_token, h.v, first_key, s.length, s.v_token, s.head_dim);
   for (int i = 0; i < tile_rows; ++i)
@@ -158,8 +166,8 @@ inline void probabilities_and_gradient(float (&p)[tile_rows][tile_rows], float (
 }
 
 template <int Columns, class T>
-inline void attention_backward_q(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas, T* diff_q, const AttentionShape& s,
-                                 float* values) {
+inline void attention_backward_q(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,
+                                 T* diff_q, const AttentionShape& s, float* values) {
   const AttentionTiles tiles = attention_tiles(values);
   const long head = item_2d().get_group(0) % s.heads, batch = item_2d().get_group(0) / s.heads;
   const long first_query = item_2d().get_group(1) * tile_side;
@@ -176,13 +184,14 @@ inline void attention_backward_q(const T* q, const T* k, const T* v, const T* di
   for (int i = 0; i < tile_rows; ++i)
     for (int j = 0; j < Columns; ++j) {
       const long query = first_query + tiles.y * tile_rows + i, column = tiles.x + tile_threads * j;
-      if (query < s.length && column < s.head_dim) store(diff_q, batch * s.q_batch + query * s.q_token + head * s.head_dim + column, result[i][j]);
+      if (query < s.length && column < s.head_dim)
+        store(diff_q, batch * s.q_batch + query * s.q_token + head * s.head_dim + column, result[i][j]);
     }
 }
 
 template <int Columns, class T>
-inline void attention_backward_kv(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas, T* diff_k, T* diff_v,
-                                  const AttentionShape& s, float* values) {
+inline void attention_backward_kv(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,
+                                  T* diff_k, T* diff_v, const AttentionShape& s, float* values) {
   const AttentionTiles tiles = attention_tiles(values);
   const long kv_heads = s.heads / s.group;
   const long kv_head = item_2d().get_group(0) % kv_heads, batch = item_2d().get_group(0) / kv_heads;
@@ -212,16 +221,17 @@ inline void attention_backward_kv(const T* q, const T* k, const T* v, const T* d
     }
 }
 
-#define ATTENTION_KERNELS(TYPE, T, WIDTH, COLUMNS)                                                                                                         \
-  syclexp::work_group_static<float[tile_depth * WIDTH]> values_##WIDTH;                                                                                    \
-  KERNEL_TILE attention_forward_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape* shape, const int* filled) { \
-    attention_forward<COLUMNS>(q, k, v, dst, log_sums, *shape, filled, &values_##WIDTH[0]);                                                                \
-  }                                                                                                                                                        \
-  KERNEL_TILE attention_backward_q_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,       \
-                                                  T* diff_q, const AttentionShape* shape) {                                                                \
-    attention_backward_q<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_q, *shape, &values_##WIDTH[0]);                                                \
-  }                                                                                                                                                        \
-  KERNEL_TILE attention_backward_kv_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums, const float* deltas,      \
-                                                   T* diff_k, T* diff_v, const AttentionShape* shape) {                                                    \
-    attention_backward_kv<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_k, diff_v, *shape, &values_##WIDTH[0]);                                       \
+#define ATTENTION_KERNELS(TYPE, T, WIDTH, COLUMNS)                                                                                         \
+  syclexp::work_group_static<float[tile_depth * WIDTH]> values_##WIDTH;                                                                    \
+  KERNEL_TILE attention_forward_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, T* dst, float* log_sums, const AttentionShape* shape, \
+                                                 const int* filled) {                                                                      \
+    attention_forward<COLUMNS>(q, k, v, dst, log_sums, *shape, filled, &values_##WIDTH[0]);                                                \
+  }                                                                                                                                        \
+  KERNEL_TILE attention_backward_q_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums,          \
+                                                    const float* deltas, T* diff_q, const AttentionShape* shape) {                         \
+    attention_backward_q<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_q, *shape, &values_##WIDTH[0]);                                \
+  }                                                                                                                                        \
+  KERNEL_TILE attention_backward_kv_##WIDTH##_##TYPE(const T* q, const T* k, const T* v, const T* diff_dst, const float* log_sums,         \
+                                                     const float* deltas, T* diff_k, T* diff_v, const AttentionShape* shape) {             \
+    attention_backward_kv<COLUMNS>(q, k, v, diff_dst, log_sums, deltas, diff_k, diff_v, *shape, &values_##WIDTH[0]);                       \
   }

@@ -33,7 +33,7 @@ inline void sum_columns(long rows, long width, float* first, float* second, bool
   }
   Pair total{even.a + odd.a, even.b + odd.b};
   if (size_y > 1) {
-    float(&shared)[2][32][33] = column_sums;
+    float (&shared)[2][32][33] = column_sums;
     shared[0][y][x] = total.a;
     if constexpr (sums == 2) shared[1][y][x] = total.b;
     sycl::group_barrier(item.get_group());

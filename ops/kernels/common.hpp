@@ -14,7 +14,7 @@ using bf16 = sycl::ext::oneapi::bfloat16;
 inline sycl::nd_item<1> item_1d() { return syclext::this_work_item::get_nd_item<1>(); }
 inline sycl::nd_item<2> item_2d() { return syclext::this_work_item::get_nd_item<2>(); }
 
-// For bounds of loops, in place of sycl::min and max: CPUs' compiler takes the results of those for values of a lane, and loops that end there
-// for loops that end lane by lane, which then run three times as long.
+// For bounds of loops, in place of sycl::min and max: CPUs' compiler takes the results of those for values of a lane, and loops that end
+// there for loops that end lane by lane, which then run three times as long.
 inline long lesser(long a, long b) { return a < b ? a : b; }
 inline long greater(long a, long b) { return a < b ? b : a; }

@@ -2,45 +2,44 @@
 #include "philox.hpp"
 #include "values.hpp"
 
-#define STAMP(SUFFIX, T)                                                                                             \
-  KERNEL_1D add_##SUFFIX(const T* a, const T* b, T* dst, long count, long chunk) {                                    \
-    for_chunk(count, chunk, [=](long i) { store(dst, i, load(a, i) + load(b, i)); });                                 \
-  }                                                                                                                  \
-  KERNEL_1D multiply_##SUFFIX(const T* a, const T* b, T* dst, long count, long chunk) {                               \
-    for_chunk(count, chunk, [=](long i) { store(dst, i, load(a, i) * load(b, i)); });                                 \
-  }                                                                                                                  \
-  KERNEL_1D scale_##SUFFIX(T* data, float factor, long count, long chunk) {                                           \
-    for_chunk(count, chunk, [=](long i) { store(data, i, load(data, i) * factor); });                                 \
-  }                                                                                                                  \
-  KERNEL_1D add_bias_##SUFFIX(const T* src, const T* bias, T* dst, long rows, long width, long chunk) {               \
-    for_rows(rows, chunk, [=](long row) {                                                                             \
-      for_range(0, width, [=](long i) { store(dst, row * width + i, load(src, row * width + i) + load(bias, i)); });  \
-    });                                                                                                              \
-  }                                                                                                                  \
-  KERNEL_2D dropout_##SUFFIX(const T* src, T* dst, long count, long chunk, unsigned threshold, float factor,          \
-                             unsigned long key, unsigned long first) {                                               \
-    for_dropout(count, chunk, threshold, factor, key, first,                                                          \
-                [=](long i, float keep) { store(dst, i, load(src, i) * keep); });                                     \
-  }                                                                                                                  \
-  KERNEL_2D dropout_add_##SUFFIX(const T* src, const T* add, T* dst, long count, long chunk, unsigned threshold,      \
-                                 float factor, unsigned long key, unsigned long first) {                             \
-    for_dropout(count, chunk, threshold, factor, key, first,                                                          \
-                [=](long i, float keep) { store(dst, i, load(src, i) * keep + load(add, i)); });                      \
+#define STAMP(SUFFIX, T)                                                                                                        \
+  KERNEL_1D add_##SUFFIX(const T* a, const T* b, T* dst, long count, long chunk) {                                              \
+    for_chunk(count, chunk, [=](long i) { store(dst, i, load(a, i) + load(b, i)); });                                           \
+  }                                                                                                                             \
+  KERNEL_1D multiply_##SUFFIX(const T* a, const T* b, T* dst, long count, long chunk) {                                         \
+    for_chunk(count, chunk, [=](long i) { store(dst, i, load(a, i) * load(b, i)); });                                           \
+  }                                                                                                                             \
+  KERNEL_1D scale_##SUFFIX(T* data, float factor, long count, long chunk) {                                                     \
+    for_chunk(count, chunk, [=](long i) { store(data, i, load(data, i) * factor); });                                           \
+  }                                                                                                                             \
+  KERNEL_1D add_bias_##SUFFIX(const T* src, const T* bias, T* dst, long rows, long width, long chunk) {                         \
+    for_rows(rows, chunk, [=](long row) {                                                                                       \
+      for_range(0, width, [=](long i) { store(dst, row * width + i, load(src, row * width + i) + load(bias, i)); });            \
+    });                                                                                                                         \
+  }                                                                                                                             \
+  KERNEL_2D dropout_##SUFFIX(const T* src, T* dst, long count, long chunk, unsigned threshold, float factor, unsigned long key, \
+                             unsigned long first) {                                                                             \
+    for_dropout(count, chunk, threshold, factor, key, first, [=](long i, float keep) { store(dst, i, load(src, i) * keep); });  \
+  }                                                                                                                             \
+  KERNEL_2D dropout_add_##SUFFIX(const T* src, const T* add, T* dst, long count, long chunk, unsigned threshold, float factor,  \
+                                 unsigned long key, unsigned long first) {                                                      \
+    for_dropout(count, chunk, threshold, factor, key, first,                                                                    \
+                [=](long i, float keep) { store(dst, i, load(src, i) * keep + load(add, i)); });                                \
   }
 FOR_EACH_TYPE(STAMP)
 #undef STAMP
 
-#define STAMP(SUFFIX, T)                                                               \
-  KERNEL_1D fill_##SUFFIX(T* data, float value, long count, long chunk) {               \
-    for_chunk(count, chunk, [=](long i) { store(data, i, value); });                    \
+#define STAMP(SUFFIX, T)                                                  \
+  KERNEL_1D fill_##SUFFIX(T* data, float value, long count, long chunk) { \
+    for_chunk(count, chunk, [=](long i) { store(data, i, value); });      \
   }
 FOR_EACH_TYPE(STAMP)
 STAMP(i32, int)
 #undef STAMP
 
-#define CAST(NAME, FROM, TO)                                                           \
-  KERNEL_1D NAME(const FROM* src, TO* dst, long count, long chunk) {                    \
-    for_chunk(count, chunk, [=](long i) { store(dst, i, load(src, i)); });              \
+#define CAST(NAME, FROM, TO)                                               \
+  KERNEL_1D NAME(const FROM* src, TO* dst, long count, long chunk) {       \
+    for_chunk(count, chunk, [=](long i) { store(dst, i, load(src, i)); }); \
   }
 CAST(cast_f32_bf16, float, bf16_bits)
 CAST(cast_f32_i32, float, int)
@@ -51,16 +50,15 @@ CAST(cast_i32_bf16, int, bf16_bits)
 #undef CAST
 
 // The last dimension runs over the work-items, the others over the work-groups. Unused dimensions are 1 in front.
-#define COPY(NAME, T)                                                                                                   \
-  KERNEL_1D NAME(const T* src, T* dst, long rows, long chunk, long d0, long d1, long d2, long d3, long width, long s0,  \
-                 long s1, long s2, long s3, long s4, long s5, long t0, long t1, long t2, long t3, long t4, long t5) {   \
-    for_rows(rows, chunk, [=](long row) {                                                                               \
-      const long i4 = row % d3, r3 = row / d3, i3 = r3 % d2, r2 = r3 / d2, i2 = r2 % d1, r1 = r2 / d1, i1 = r1 % d0,     \
-                 i0 = r1 / d0;                                                                                          \
-      const T* from = src + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3 + i4 * s4;                                            \
-      T* to = dst + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3 + i4 * t4;                                                    \
-      for_range(0, width, [=](long i) { to[i * t5] = from[i * s5]; });                                                  \
-    });                                                                                                                 \
+#define COPY(NAME, T)                                                                                                                    \
+  KERNEL_1D NAME(const T* src, T* dst, long rows, long chunk, long d0, long d1, long d2, long d3, long width, long s0, long s1, long s2, \
+                 long s3, long s4, long s5, long t0, long t1, long t2, long t3, long t4, long t5) {                                      \
+    for_rows(rows, chunk, [=](long row) {                                                                                                \
+      const long i4 = row % d3, r3 = row / d3, i3 = r3 % d2, r2 = r3 / d2, i2 = r2 % d1, r1 = r2 / d1, i1 = r1 % d0, i0 = r1 / d0;       \
+      const T* from = src + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3 + i4 * s4;                                                             \
+      T* to = dst + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3 + i4 * t4;                                                                     \
+      for_range(0, width, [=](long i) { to[i * t5] = from[i * s5]; });                                                                   \
+    });                                                                                                                                  \
   }
 COPY(copy_strided_2, unsigned short)
 COPY(copy_strided_4, unsigned)
@@ -72,7 +70,7 @@ syclexp::work_group_static<float[16][17]> transpose_tile;
 
 KERNEL_2D transpose_f32(const float* src, float* dst, long rows, long columns) {
   const auto item = item_2d();
-  float(&tile)[16][17] = transpose_tile;
+  float (&tile)[16][17] = transpose_tile;
   const long y = item.get_local_id(0), x = item.get_local_id(1);
   const long row = item.get_group(0) * 16, column = item.get_group(1) * 16;
   if (row + y < rows && column + x < columns) tile[y][x] = src[(row + y) * columns + column + x];

@@ -20,11 +20,13 @@ inline Pack<4> load_pack(const float* p, long i, Pack<4>) {
 inline Pack<4> load_pack(const bf16_bits* p, long i, Pack<4>) {
   const sycl::uint2 two = *reinterpret_cast<const sycl::uint2*>(p + i);
   const unsigned a = two[0], b = two[1];
-  return {{sycl::bit_cast<float>(a << 16), sycl::bit_cast<float>(a & 0xffff0000u), sycl::bit_cast<float>(b << 16), sycl::bit_cast<float>(b & 0xffff0000u)}};
+  return {{sycl::bit_cast<float>(a << 16), sycl::bit_cast<float>(a & 0xffff0000u), sycl::bit_cast<float>(b << 16),
+           sycl::bit_cast<float>(b & 0xffff0000u)}};
 }
 inline Pack<4> load_pack(const int8_bits* p, long i, Pack<4>) {
   const int four = *reinterpret_cast<const int*>(p + i);
-  return {{static_cast<float>(four << 24 >> 24), static_cast<float>(four << 16 >> 24), static_cast<float>(four << 8 >> 24), static_cast<float>(four >> 24)}};
+  return {{static_cast<float>(four << 24 >> 24), static_cast<float>(four << 16 >> 24), static_cast<float>(four << 8 >> 24),
+           static_cast<float>(four >> 24)}};
 }
 
 // A norm in front: x̂ = (x - mean) · rstd · gamma + beta.
@@ -44,8 +46,9 @@ inline RowNorm row_norm(const Team& team, const float* x, long width, float epsi
 // A sub-group has `Outs` outputs at a time, for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the
 // order of additions is the same for any number of rows). Scales are per output and `group` inputs; group >= in without scales.
 template <class W, int Rows, int Outs, int V, bool Norm>
-inline void few_rows(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate, const float* gamma,
-                     const float* beta, float* dst, long rows, long in, long out, long group, float epsilon, int centered, int activation, long chunk) {
+inline void few_rows(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,
+                     const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon,
+                     int centered, int activation, long chunk) {
   const SubGroupTeam team;
   const long lane = team.lane(), size = team.size(), step = size * V;
   const float* x[Rows];
@@ -77,8 +80,11 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
       }
       unroll<Rows>([&](auto r) {
         Pack<V> value = load_pack(x[r], i, Pack<V>());
-        if constexpr (Norm) unroll<V>([&](auto v) { value.value[v] = sycl::fma((value.value[v] - mean[r]) * rstd[r], g.value[v], b.value[v] * shifted); });
-        unroll<Outs>([&](auto k) { unroll<V>([&](auto v) { sum[k * Rows + r] = sycl::fma(weights[k].value[v], value.value[v], sum[k * Rows + r]); }); });
+        if constexpr (Norm)
+          unroll<V>([&](auto v) { value.value[v] = sycl::fma((value.value[v] - mean[r]) * rstd[r], g.value[v], b.value[v] * shifted); });
+        unroll<Outs>([&](auto k) {
+          unroll<V>([&](auto v) { sum[k * Rows + r] = sycl::fma(weights[k].value[v], value.value[v], sum[k * Rows + r]); });
+        });
       });
     };
     for (long part = 0; part < groups; ++part) {

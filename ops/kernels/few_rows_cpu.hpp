@@ -1,5 +1,5 @@
-// Linear layers over few rows (decoding) on CPUs: dst = epilogue(norm(src) · Wᵀ), W [out,in] in f32, bf16 or int8 with scales. A work-item is a
-// thread here and has vectors of its own: the compiler's vectors of work-items cost three times as much for narrow weights.
+// Linear layers over few rows (decoding) on CPUs: dst = epilogue(norm(src) · Wᵀ), W [out,in] in f32, bf16 or int8 with scales. A work-item
+// is a thread here and has vectors of its own: the compiler's vectors of work-items cost three times as much for narrow weights.
 #pragma once
 
 #include "few_rows_shared.hpp"
@@ -42,11 +42,12 @@ struct Values {  // of a row, as many as the second argument has
   float operator()(long i, float) const { return p[i]; }
 };
 
-// `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the order of additions is
-// the same for any number of rows); scales are per output and `group` inputs.
+// `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the order of additions
+// is the same for any number of rows); scales are per output and `group` inputs.
 template <class W, int Rows, int Outs, bool Norm>
-inline void few_rows(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate, const float* gamma,
-                     const float* beta, float* dst, long rows, long in, long out, long group, float epsilon, int centered, int activation, long chunk) {
+inline void few_rows(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,
+                     const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon,
+                     int centered, int activation, long chunk) {
   constexpr bool scaled = sizeof(W) == 1;
   constexpr int block = few_lanes;  // outputs between epilogues
   const float* x[Rows];
@@ -56,7 +57,13 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
     x[r] = row.p;
     if constexpr (Norm) {
       const float m = mean[r] = centered ? sum_over(in, row) / in : 0.0f;
-      rstd[r] = 1.0f / sycl::sqrt(sum_over(in, [=](long i, auto kind) { const auto d = row(i, kind) - m; return d * d; }) / in + epsilon);
+      rstd[r] = 1.0f / sycl::sqrt(sum_over(in,
+                                           [=](long i, auto kind) {
+                                             const auto d = row(i, kind) - m;
+                                             return d * d;
+                                           }) /
+                                      in +
+                                  epsilon);
     }
   });
   const float* const shift = beta ? beta : gamma;  // no branch in the loop

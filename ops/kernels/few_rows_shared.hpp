@@ -20,22 +20,27 @@ inline __attribute__((always_inline)) void unroll(const Body& body) {
 
 inline float activate(int kind, float x) {  // as ops::ActivationKind, from 1
   switch (kind) {
-    case 1: return x / (1.0f + fast_exp(-1.59576912160573071176f * x * (1.0f + 0.044715f * x * x)));
-    case 2: return 0.5f * x * (1.0f + fast_erf(x * 0.70710678118654752440f));
-    case 3: return x / (1.0f + fast_exp(-x));
-    case 4: return sycl::fmax(x, 0.0f);
-    default: return x;
+    case 1:
+      return x / (1.0f + fast_exp(-1.59576912160573071176f * x * (1.0f + 0.044715f * x * x)));
+    case 2:
+      return 0.5f * x * (1.0f + fast_erf(x * 0.70710678118654752440f));
+    case 3:
+      return x / (1.0f + fast_exp(-x));
+    case 4:
+      return sycl::fmax(x, 0.0f);
+    default:
+      return x;
   }
 }
 
 // few_rows_f32_1, and few_rows_f32_1_norm with a norm in front.
-#define FEW_ROWS_NAMED(NAME, W, ROWS, ...)                                                                                              \
-  KERNEL_1D NAME(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,   \
-                 const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon,            \
-                 int centered, int activation, long chunk) {                                                                            \
-    few_rows<W, ROWS, __VA_ARGS__>(src, weight, scales, bias, residual, gate, gamma, beta, dst, rows, in, out, group, epsilon,          \
-                                   centered, activation, chunk);                                                                        \
+#define FEW_ROWS_NAMED(NAME, W, ROWS, ...)                                                                                                 \
+  KERNEL_1D NAME(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,      \
+                 const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon, int centered, \
+                 int activation, long chunk) {                                                                                             \
+    few_rows<W, ROWS, __VA_ARGS__>(src, weight, scales, bias, residual, gate, gamma, beta, dst, rows, in, out, group, epsilon, centered,   \
+                                   activation, chunk);                                                                                     \
   }
-#define FEW_ROWS(SUFFIX, W, ROWS, ...)                                     \
-  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS, W, ROWS, __VA_ARGS__, false)  \
+#define FEW_ROWS(SUFFIX, W, ROWS, ...)                                    \
+  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS, W, ROWS, __VA_ARGS__, false) \
   FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS##_norm, W, ROWS, __VA_ARGS__, true)

@@ -7,7 +7,8 @@ inline unsigned short to_half(float x) {
   const unsigned sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);  // rounds to infinity
-  if (magnitude >= 0x38800000u) return static_cast<unsigned short>(sign | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13));
+  if (magnitude >= 0x38800000u)
+    return static_cast<unsigned short>(sign | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13));
   // Adding 0.5 leaves the subnormal's bits, rounded, at the end of the sum's fraction.
   return static_cast<unsigned short>(sign | (sycl::bit_cast<unsigned>(sycl::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u));
 }

@@ -33,8 +33,7 @@ inline LogSum log_sum(const Team& team, const T* x, long classes) {
 }
 
 template <class Team, class T>
-inline void cross_entropy(const T* logits, const int* targets, float weight, float* losses, T* diff, long rows,
-                          long classes, long chunk) {
+inline void cross_entropy(const T* logits, const int* targets, float weight, float* losses, T* diff, long rows, long classes, long chunk) {
   for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = logits + row * classes;
     T* out = diff + row * classes;
@@ -59,8 +58,7 @@ inline void cross_entropy(const T* logits, const int* targets, float weight, flo
 
 // One rank's classes [first, first + classes) of a row: largest logit, Σ exp(logit - largest), the target's logit where it is among them.
 template <class Team, class T>
-inline void cross_entropy_part(const T* logits, const int* targets, float* mine, long rows, long classes, long first,
-                               long chunk) {
+inline void cross_entropy_part(const T* logits, const int* targets, float* mine, long rows, long classes, long first, long chunk) {
   for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = logits + row * classes;
     const LogSum sum = log_sum(team, x, classes);
@@ -74,9 +72,8 @@ inline void cross_entropy_part(const T* logits, const int* targets, float* mine,
 
 // What all ranks found, put together in their order: the same loss on each of them.
 template <class Team, class T>
-inline void cross_entropy_join(const T* logits, const int* targets, const float* all, int ranks, float weight,
-                               float* losses, T* diff, long rows, long classes, long first, long all_classes,
-                               long chunk) {
+inline void cross_entropy_join(const T* logits, const int* targets, const float* all, int ranks, float weight, float* losses, T* diff,
+                               long rows, long classes, long first, long all_classes, long chunk) {
   for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = logits + row * classes;
     T* out = diff + row * classes;
@@ -104,64 +101,61 @@ inline void cross_entropy_join(const T* logits, const int* targets, const float*
   });
 }
 
-#define STAMP(SUFFIX, T, TEAM)                                                                                         \
-  KERNEL_1D cross_entropy_part_##SUFFIX(const T* logits, const int* targets, float* mine, long rows, long classes,      \
-                                        long first, long chunk) {                                                      \
-    cross_entropy_part<TEAM>(logits, targets, mine, rows, classes, first, chunk);                                       \
-  }                                                                                                                    \
-  KERNEL_1D cross_entropy_join_##SUFFIX(const T* logits, const int* targets, const float* all, int ranks, float weight, \
-                                        float* losses, T* diff, long rows, long classes, long first,                   \
-                                        long all_classes, long chunk) {                                                \
-    cross_entropy_join<TEAM>(logits, targets, all, ranks, weight, losses, diff, rows, classes, first, all_classes,      \
-                             chunk);                                                                                   \
-  }                                                                                                                    \
-  KERNEL_1D cross_entropy_##SUFFIX(const T* logits, const int* targets, float weight, float* losses, T* diff,           \
-                                   long rows, long classes, long chunk) {                                              \
-    cross_entropy<TEAM>(logits, targets, weight, losses, diff, rows, classes, chunk);                                   \
+#define STAMP(SUFFIX, T, TEAM)                                                                                                         \
+  KERNEL_1D cross_entropy_part_##SUFFIX(const T* logits, const int* targets, float* mine, long rows, long classes, long first,         \
+                                        long chunk) {                                                                                  \
+    cross_entropy_part<TEAM>(logits, targets, mine, rows, classes, first, chunk);                                                      \
+  }                                                                                                                                    \
+  KERNEL_1D cross_entropy_join_##SUFFIX(const T* logits, const int* targets, const float* all, int ranks, float weight, float* losses, \
+                                        T* diff, long rows, long classes, long first, long all_classes, long chunk) {                  \
+    cross_entropy_join<TEAM>(logits, targets, all, ranks, weight, losses, diff, rows, classes, first, all_classes, chunk);             \
+  }                                                                                                                                    \
+  KERNEL_1D cross_entropy_##SUFFIX(const T* logits, const int* targets, float weight, float* losses, T* diff, long rows, long classes, \
+                                   long chunk) {                                                                                       \
+    cross_entropy<TEAM>(logits, targets, weight, losses, diff, rows, classes, chunk);                                                  \
   }
 FOR_EACH_TYPE_AND_TEAM(STAMP)
 #undef STAMP
 
-#define STAMP(SUFFIX, T)                                                                                               \
-  KERNEL_1D embedding_##SUFFIX(const int* ids, const T* tokens, const T* positions, const int* first, T* dst,           \
-                               long rows, long length, long width, long vocabulary, long table_rows, long first_token, \
-                               long chunk) {                                                                           \
-    for_rows(rows, chunk, [=](long row) {                                                                               \
-      const long id = ids[row] - first_token;                                                                          \
-      const long position = row % length + (first ? first[row / length] : 0);                                          \
-      const T* token = id >= 0 && id < vocabulary ? tokens + id * width : nullptr;                                      \
-      const T* place = positions && position >= 0 && position < table_rows ? positions + position * width : nullptr;    \
-      T* out = dst + row * width;                                                                                      \
-      if (token && place)                                                                                              \
-        for_range(0, width, [=](long i) { store(out, i, load(token, i) + load(place, i)); });                           \
-      else if (token)                                                                                                  \
-        for_range(0, width, [=](long i) { out[i] = token[i]; });                                                        \
-      else                                                                                                             \
-        for_range(0, width, [=](long i) { store(out, i, 0.0f); });                                                      \
-    });                                                                                                                \
-  }                                                                                                                    \
-  KERNEL_1D embedding_backward_tokens_##SUFFIX(const int* ids, const int* next, const T* diff_dst, float* diff_tokens,  \
-                                               long rows, long width, long first_token, long chunk) {                  \
-    for_rows(rows, chunk, [=](long row) {                                                                               \
-      if (next[row] < 0) return;                                                                                        \
-      float* sums = diff_tokens + (ids[row] - first_token) * width;                                                     \
-      for_range(0, width, [=](long i) {                                                                                 \
-        float sum = sums[i];                                                                                            \
-        for (long at = row; at < rows; at = next[at] & 0x7fffffff) sum += load(diff_dst, at * width + i);                \
-        sums[i] = sum;                                                                                                  \
-      });                                                                                                              \
-    });                                                                                                                \
-  }                                                                                                                    \
-  KERNEL_1D embedding_backward_positions_##SUFFIX(const T* diff_dst, float* diff_positions, long batch, long length,    \
-                                                  long width, int accumulate, long chunk) {                            \
-    for_rows(length, chunk, [=](long t) {                                                                               \
-      float* sums = diff_positions + t * width;                                                                        \
-      for_range(0, width, [=](long i) {                                                                                 \
-        float sum = accumulate ? sums[i] : 0.0f;                                                                        \
-        for (long b = 0; b < batch; ++b) sum += load(diff_dst, (b * length + t) * width + i);                            \
-        sums[i] = sum;                                                                                                  \
-      });                                                                                                              \
-    });                                                                                                                \
+#define STAMP(SUFFIX, T)                                                                                                              \
+  KERNEL_1D embedding_##SUFFIX(const int* ids, const T* tokens, const T* positions, const int* first, T* dst, long rows, long length, \
+                               long width, long vocabulary, long table_rows, long first_token, long chunk) {                          \
+    for_rows(rows, chunk, [=](long row) {                                                                                             \
+      const long id = ids[row] - first_token;                                                                                         \
+      const long position = row % length + (first ? first[row / length] : 0);                                                         \
+      const T* token = id >= 0 && id < vocabulary ? tokens + id * width : nullptr;                                                    \
+      const T* place = positions && position >= 0 && position < table_rows ? positions + position * width : nullptr;                  \
+      T* out = dst + row * width;                                                                                                     \
+      if (token && place)                                                                                                             \
+        for_range(0, width, [=](long i) { store(out, i, load(token, i) + load(place, i)); });                                         \
+      else if (token)                                                                                                                 \
+        for_range(0, width, [=](long i) { out[i] = token[i]; });                                                                      \
+      else                                                                                                                            \
+        for_range(0, width, [=](long i) { store(out, i, 0.0f); });                                                                    \
+    });                                                                                                                               \
+  }                                                                                                                                   \
+  KERNEL_1D embedding_backward_tokens_##SUFFIX(const int* ids, const int* next, const T* diff_dst, float* diff_tokens, long rows,     \
+                                               long width, long first_token, long chunk) {                                            \
+    for_rows(rows, chunk, [=](long row) {                                                                                             \
+      if (next[row] < 0) return;                                                                                                      \
+      float* sums = diff_tokens + (ids[row] - first_token) * width;                                                                   \
+      for_range(0, width, [=](long i) {                                                                                               \
+        float sum = sums[i];                                                                                                          \
+        for (long at = row; at < rows; at = next[at] & 0x7fffffff) sum += load(diff_dst, at * width + i);                             \
+        sums[i] = sum;                                                                                                                \
+      });                                                                                                                             \
+    });                                                                                                                               \
+  }                                                                                                                                   \
+  KERNEL_1D embedding_backward_positions_##SUFFIX(const T* diff_dst, float* diff_positions, long batch, long length, long width,      \
+                                                  int accumulate, long chunk) {                                                       \
+    for_rows(length, chunk, [=](long t) {                                                                                             \
+      float* sums = diff_positions + t * width;                                                                                       \
+      for_range(0, width, [=](long i) {                                                                                               \
+        float sum = accumulate ? sums[i] : 0.0f;                                                                                      \
+        for (long b = 0; b < batch; ++b) sum += load(diff_dst, (b * length + t) * width + i);                                         \
+        sums[i] = sum;                                                                                                                \
+      });                                                                                                                             \
+    });                                                                                                                               \
   }
 FOR_EACH_TYPE(STAMP)
 #undef STAMP

@@ -7,7 +7,7 @@
 // 0 below about -104, infinity above about 88.7, NaN for NaN. The polynomial is Cephes' expf.
 inline float fast_exp(float x) {
   x = x > 89.0f ? 89.0f : x;
-  x = x < -106.0f ? -106.0f : x;  // where even the smallest denormal is out of reach
+  x = x < -106.0f ? -106.0f : x;                                          // where even the smallest denormal is out of reach
   const float shifted = sycl::fma(x, 1.44269504088896341f, 12582912.0f);  // a whole number in the low bits: 1.5 · 2^23 rounds
   const float n = shifted - 12582912.0f;
   float f = sycl::fma(n, -0.693359375f, x);

@@ -45,13 +45,16 @@ inline void matmul(const In* a, const In* b, Out* c, const In* bias, const Out* 
   }
 }
 
-KERNEL_TILE matmul_f32(const float* a, const float* b, float* c, const float* bias, const float* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matmul_f32(const float* a, const float* b, float* c, const float* bias, const float* add, const MatmulShape* shape,
+                       int accumulate) {
   matmul(a, b, c, bias, add, *shape, accumulate);
 }
-KERNEL_TILE matmul_bf16(const bf16_bits* a, const bf16_bits* b, bf16_bits* c, const bf16_bits* bias, const bf16_bits* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matmul_bf16(const bf16_bits* a, const bf16_bits* b, bf16_bits* c, const bf16_bits* bias, const bf16_bits* add,
+                        const MatmulShape* shape, int accumulate) {
   matmul(a, b, c, bias, add, *shape, accumulate);
 }
-KERNEL_TILE matmul_bf16_f32(const bf16_bits* a, const bf16_bits* b, float* c, const bf16_bits* bias, const float* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matmul_bf16_f32(const bf16_bits* a, const bf16_bits* b, float* c, const bf16_bits* bias, const float* add,
+                            const MatmulShape* shape, int accumulate) {
   matmul(a, b, c, bias, add, *shape, accumulate);
 }
 
@@ -88,12 +91,15 @@ inline void matvec(const In* a, const In* b, Out* c, const In* bias, const Out* 
   store(c, at, value);
 }
 
-KERNEL_TILE matvec_f32(const float* a, const float* b, float* c, const float* bias, const float* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matvec_f32(const float* a, const float* b, float* c, const float* bias, const float* add, const MatmulShape* shape,
+                       int accumulate) {
   matvec(a, b, c, bias, add, *shape, accumulate);
 }
-KERNEL_TILE matvec_bf16(const bf16_bits* a, const bf16_bits* b, bf16_bits* c, const bf16_bits* bias, const bf16_bits* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matvec_bf16(const bf16_bits* a, const bf16_bits* b, bf16_bits* c, const bf16_bits* bias, const bf16_bits* add,
+                        const MatmulShape* shape, int accumulate) {
   matvec(a, b, c, bias, add, *shape, accumulate);
 }
-KERNEL_TILE matvec_bf16_f32(const bf16_bits* a, const bf16_bits* b, float* c, const bf16_bits* bias, const float* add, const MatmulShape* shape, int accumulate) {
+KERNEL_TILE matvec_bf16_f32(const bf16_bits* a, const bf16_bits* b, float* c, const bf16_bits* bias, const float* add,
+                            const MatmulShape* shape, int accumulate) {
   matvec(a, b, c, bias, add, *shape, accumulate);
 }

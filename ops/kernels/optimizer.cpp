@@ -5,9 +5,8 @@
 // torch.optim.AdamW: decay first, then the moments, then the step. decay = 1 - lr · weight_decay, step = lr / (1 - beta1^t),
 // root = sqrt(1 - beta2^t).
 template <bool with_copy>
-inline void adamw_update(float* parameter, const float* gradient, float* moment1, float* moment2, bf16_bits* copy,
-                         long count, long chunk, float scale, float decay, float step, float root, float rest1,
-                         float beta2, float rest2, float epsilon) {
+inline void adamw_update(float* parameter, const float* gradient, float* moment1, float* moment2, bf16_bits* copy, long count, long chunk,
+                         float scale, float decay, float step, float root, float rest1, float beta2, float rest2, float epsilon) {
   for_chunk(count, chunk, [=](long i) {
     const float g = gradient[i] * scale;
     const float m = moment1[i] + (g - moment1[i]) * rest1;
@@ -20,23 +19,20 @@ inline void adamw_update(float* parameter, const float* gradient, float* moment1
   });
 }
 
-KERNEL_1D adamw(float* parameter, const float* gradient, float* moment1, float* moment2, long count, long chunk,
-                float scale, float decay, float step, float root, float rest1, float beta2, float rest2, float epsilon) {
-  adamw_update<false>(parameter, gradient, moment1, moment2, nullptr, count, chunk, scale, decay, step, root, rest1,
-                      beta2, rest2, epsilon);
+KERNEL_1D adamw(float* parameter, const float* gradient, float* moment1, float* moment2, long count, long chunk, float scale, float decay,
+                float step, float root, float rest1, float beta2, float rest2, float epsilon) {
+  adamw_update<false>(parameter, gradient, moment1, moment2, nullptr, count, chunk, scale, decay, step, root, rest1, beta2, rest2, epsilon);
 }
 
-KERNEL_1D adamw_copy(float* parameter, const float* gradient, float* moment1, float* moment2, bf16_bits* copy,
-                     long count, long chunk, float scale, float decay, float step, float root, float rest1, float beta2,
-                     float rest2, float epsilon) {
-  adamw_update<true>(parameter, gradient, moment1, moment2, copy, count, chunk, scale, decay, step, root, rest1, beta2,
-                     rest2, epsilon);
+KERNEL_1D adamw_copy(float* parameter, const float* gradient, float* moment1, float* moment2, bf16_bits* copy, long count, long chunk,
+                     float scale, float decay, float step, float root, float rest1, float beta2, float rest2, float epsilon) {
+  adamw_update<true>(parameter, gradient, moment1, moment2, copy, count, chunk, scale, decay, step, root, rest1, beta2, rest2, epsilon);
 }
 
 // torch.optim.SGD: d = g + weight_decay · p; velocity = momentum · velocity + d (d at first); p -= lr · velocity.
 // velocity and copy may be null. The momentum is passed as 0 at first: what lies in velocity then does not count.
-KERNEL_1D sgd(float* parameter, const float* gradient, float* velocity, bf16_bits* copy, long count, long chunk,
-              float scale, float lr, float momentum, float weight_decay, int first) {
+KERNEL_1D sgd(float* parameter, const float* gradient, float* velocity, bf16_bits* copy, long count, long chunk, float scale, float lr,
+              float momentum, float weight_decay, int first) {
   for_chunk(count, chunk, [=](long i) {
     float d = gradient[i] * scale + weight_decay * parameter[i];
     if (velocity) {
@@ -49,10 +45,9 @@ KERNEL_1D sgd(float* parameter, const float* gradient, float* velocity, bf16_bit
   });
 }
 
-#define STAMP(SUFFIX, T)                                                                                            \
-  KERNEL_2D sum_rows_##SUFFIX(const T* src, float* sums, long rows, long width, int accumulate) {                    \
-    sum_columns<1>(rows, width, sums, nullptr, accumulate != 0,                                                      \
-                   [=](long row, long i) { return Pair{load(src, row * width + i), 0.0f}; });                        \
+#define STAMP(SUFFIX, T)                                                                                                                   \
+  KERNEL_2D sum_rows_##SUFFIX(const T* src, float* sums, long rows, long width, int accumulate) {                                          \
+    sum_columns<1>(rows, width, sums, nullptr, accumulate != 0, [=](long row, long i) { return Pair{load(src, row * width + i), 0.0f}; }); \
   }
 FOR_EACH_TYPE(STAMP)
 #undef STAMP

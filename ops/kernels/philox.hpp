@@ -26,8 +26,7 @@ inline RandomWords philox(unsigned long key, unsigned long counter) {
 // in units of 64, work-item x of 16 having the four elements x, x+16, x+32, x+48: one Philox call for four, and
 // neighbours still touch neighbours. The local size is (any, 16).
 template <class Body>
-inline void for_dropout(long count, long chunk, unsigned threshold, float factor, unsigned long key, unsigned long first,
-                        Body body) {
+inline void for_dropout(long count, long chunk, unsigned threshold, float factor, unsigned long key, unsigned long first, Body body) {
   const auto item = item_2d();
   const long lane = item.get_local_id(1);
   const unsigned long first_unit = first / 64, last_unit = (first + static_cast<unsigned long>(count) - 1) / 64;

@@ -21,9 +21,13 @@ struct WorkGroupTeam {
 };
 
 template <class Team>
-inline float team_sum(const Team& team, float value) { return sycl::reduce_over_group(team.group, value, sycl::plus<float>()); }
+inline float team_sum(const Team& team, float value) {
+  return sycl::reduce_over_group(team.group, value, sycl::plus<float>());
+}
 template <class Team>
-inline float team_max(const Team& team, float value) { return sycl::reduce_over_group(team.group, value, sycl::maximum<float>()); }
+inline float team_max(const Team& team, float value) {
+  return sycl::reduce_over_group(team.group, value, sycl::maximum<float>());
+}
 
 // Each work-group has `chunk` consecutive ones of `rows` rows, dealt to its teams: body(team, row).
 template <class Team, class Body>
@@ -76,8 +80,8 @@ inline float row_max(const Team& team, long width, Term term) {
 }
 
 // STAMP(suffix, element type, Team): the suffix ends in _wide for whole work-groups.
-#define FOR_EACH_TYPE_AND_TEAM(STAMP) \
-  STAMP(f32, float, SubGroupTeam)     \
-  STAMP(bf16, bf16_bits, SubGroupTeam) \
+#define FOR_EACH_TYPE_AND_TEAM(STAMP)   \
+  STAMP(f32, float, SubGroupTeam)       \
+  STAMP(bf16, bf16_bits, SubGroupTeam)  \
   STAMP(f32_wide, float, WorkGroupTeam) \
   STAMP(bf16_wide, bf16_bits, WorkGroupTeam)

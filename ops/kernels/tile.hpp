@@ -4,15 +4,16 @@
 
 #include "values.hpp"
 
-constexpr int tile_side = 64;       // rows (and most often columns) of a work-group's result
-constexpr int tile_depth = 16;      // steps of the sum that are staged in local memory at a time
-constexpr int tile_threads = 16;    // work-items along each side
+constexpr int tile_side = 64;     // rows (and most often columns) of a work-group's result
+constexpr int tile_depth = 16;    // steps of the sum that are staged in local memory at a time
+constexpr int tile_threads = 16;  // work-items along each side
 constexpr int tile_rows = tile_side / tile_threads;
 constexpr int tile_stride = tile_side + 1;  // odd: columns of a tile lie in different banks
 
-// A kernel over such work-groups. Saying the size makes it ten times as fast on CPUs, where the compiler then turns 16 work-items into a vector.
-#define KERNEL_TILE                                                                            \
-  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>))                  \
+// A kernel over such work-groups. Saying the size makes it ten times as fast on CPUs, where the compiler then turns 16 work-items into a
+// vector.
+#define KERNEL_TILE                                                           \
+  extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>)) \
       SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::work_group_size<16, 16>)) void
 static_assert(tile_threads == 16);
 
@@ -38,7 +39,8 @@ inline void tile_multiply(float (&sums)[tile_rows][Columns], const float* a, int
 // tile[k][r] = source[(first_row + r) · row_stride + (first + k) · step], zero outside rows × depth. Neighbouring work-items read along
 // whichever direction is contiguous.
 template <class T>
-inline void tile_load(float* tile, const T* source, long first_row, long rows, long row_stride, long first, long depth, long step, int y, int x) {
+inline void tile_load(float* tile, const T* source, long first_row, long rows, long row_stride, long first, long depth, long step, int y,
+                      int x) {
   const bool along_depth = step == 1;
 #pragma unroll
   for (int i = 0; i < tile_rows; ++i) {

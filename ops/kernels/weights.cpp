@@ -12,15 +12,16 @@ KERNEL_1D widen_int8(const signed char* weight, const float* scales, float* dst,
   for_rows(out, chunk, [=](long row) {
     for (long part = 0; part < groups; ++part) {
       const float scale = scales[row * groups + part];
-      for_range(part * group, sycl::min((part + 1) * group, in), [=](long i) { dst[row * in + i] = scale * static_cast<float>(weight[row * in + i]); });
+      for_range(part * group, sycl::min((part + 1) * group, in),
+                [=](long i) { dst[row * in + i] = scale * static_cast<float>(weight[row * in + i]); });
     }
   });
 }
 
 // dst[tokens,width] = table[ids] (+ positions[first + t]); ids outside of the table give zeros.
 template <class W>
-inline void gather(const int* ids, const W* table, const float* scales, const float* positions, const int* first, float* dst, long tokens, long length,
-                   long width, long vocabulary, long group, long chunk) {
+inline void gather(const int* ids, const W* table, const float* scales, const float* positions, const int* first, float* dst, long tokens,
+                   long length, long width, long vocabulary, long group, long chunk) {
   const long groups = (width + group - 1) / group;
   for_rows(tokens, chunk, [=](long token) {
     const long id = ids[token];
@@ -36,12 +37,12 @@ inline void gather(const int* ids, const W* table, const float* scales, const fl
     });
   });
 }
-KERNEL_1D gather_bf16(const int* ids, const bf16_bits* table, const float* scales, const float* positions, const int* first, float* dst, long tokens,
-                      long length, long width, long vocabulary, long group, long chunk) {
+KERNEL_1D gather_bf16(const int* ids, const bf16_bits* table, const float* scales, const float* positions, const int* first, float* dst,
+                      long tokens, long length, long width, long vocabulary, long group, long chunk) {
   gather(ids, table, scales, positions, first, dst, tokens, length, width, vocabulary, group, chunk);
 }
-KERNEL_1D gather_int8(const int* ids, const signed char* table, const float* scales, const float* positions, const int* first, float* dst, long tokens,
-                      long length, long width, long vocabulary, long group, long chunk) {
+KERNEL_1D gather_int8(const int* ids, const signed char* table, const float* scales, const float* positions, const int* first, float* dst,
+                      long tokens, long length, long width, long vocabulary, long group, long chunk) {
   gather(ids, table, scales, positions, first, dst, tokens, length, width, vocabulary, group, chunk);
 }
 

@@ -7,10 +7,14 @@ namespace {
 
 dnnl::algorithm algorithm(ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::gelu_tanh: return dnnl::algorithm::eltwise_gelu_tanh;
-    case ActivationKind::gelu_erf: return dnnl::algorithm::eltwise_gelu_erf;
-    case ActivationKind::silu: return dnnl::algorithm::eltwise_swish;
-    default: return dnnl::algorithm::eltwise_relu;
+    case ActivationKind::gelu_tanh:
+      return dnnl::algorithm::eltwise_gelu_tanh;
+    case ActivationKind::gelu_erf:
+      return dnnl::algorithm::eltwise_gelu_erf;
+    case ActivationKind::silu:
+      return dnnl::algorithm::eltwise_swish;
+    default:
+      return dnnl::algorithm::eltwise_relu;
   }
 }
 
@@ -20,13 +24,20 @@ onednn::Desc describe(const ActivationSpec& spec) { return {{spec.count}, onednn
 
 dnnl::eltwise_forward::primitive_desc describe_forward(const Device& device, const ActivationSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine, dnnl::prop_kind::forward_training, algorithm(spec.kind), data, data, alpha(spec.kind), 0.0f,
-          onednn::Primitive::attributes(), allow_empty};
+  return {*device.impl().engine,
+          dnnl::prop_kind::forward_training,
+          algorithm(spec.kind),
+          data,
+          data,
+          alpha(spec.kind),
+          0.0f,
+          onednn::Primitive::attributes(),
+          allow_empty};
 }
 
 dnnl::eltwise_backward::primitive_desc describe_backward(const Device& device, const ActivationSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine, algorithm(spec.kind), data, data, data, alpha(spec.kind), 0.0f, describe_forward(device, spec),
+  return {*device.impl().engine,           algorithm(spec.kind), data, data, data, alpha(spec.kind), 0.0f, describe_forward(device, spec),
           onednn::Primitive::attributes(), allow_empty};
 }
 
@@ -57,7 +68,8 @@ Refusal refusal(const Device& device, const ActivationSpec& spec) {
 }  // namespace
 
 const Implementation<Activation, ActivationSpec> onednn_activation{
-    "onednn", refusal,
-    [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> { return std::make_unique<OnednnActivation>(device, spec); }};
+    "onednn", refusal, [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> {
+      return std::make_unique<OnednnActivation>(device, spec);
+    }};
 
 }  // namespace ppengine::ops

@@ -25,7 +25,8 @@ Desc grouped(int64_t sequences, int64_t kv_heads, int64_t group, int64_t rows, i
 
 // The products of one block of queries.
 struct Block {
-  Block(Device& device, const AttentionSpec& s, int64_t sequences, int64_t begin) : first(begin), rows(std::min(query_block, s.length - begin)), keys(first + rows) {
+  Block(Device& device, const AttentionSpec& s, int64_t sequences, int64_t begin)
+      : first(begin), rows(std::min(query_block, s.length - begin)), keys(first + rows) {
     const int64_t group = s.heads / s.kv_heads, d = s.head_dim, width = s.heads * d;
     const int64_t n = sequences, kv = s.kv_heads, head = rows * keys;
     const Desc q = grouped(n, kv, group, rows, d, {s.length * s.q_stride, group * d, d, s.q_stride, 1});
@@ -78,13 +79,14 @@ class OnednnAttention : public Attention {
       for (Block& block : blocks_) {
         const Place p = place(sequence, block);
         block.scores.run(stream, {at(q, p.q), at(k, p.k), squares});
-        softmax_.launch(stream, groups(block), row_group, squares, at(log_sums, p.row), rows(block), block.rows, block.keys, block.first, spec_.length, spec_.scale);
+        softmax_.launch(stream, groups(block), row_group, squares, at(log_sums, p.row), rows(block), block.rows, block.keys, block.first,
+                        spec_.length, spec_.scale);
         block.result.run(stream, {squares, at(v, p.v), at(dst, p.dst)});
       }
   }
 
-  void backward(Stream& stream, const void* q, const void* k, const void* v, const void*, const void* diff_dst, const void* saved, void* diff_q, void* diff_k,
-                void* diff_v, void* workspace) override {
+  void backward(Stream& stream, const void* q, const void* k, const void* v, const void*, const void* diff_dst, const void* saved,
+                void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     float* const probabilities = static_cast<float*>(workspace);
     float* const diffs = at(probabilities, square_bytes() / sizeof(float));
     for (int64_t sequence = 0; sequence < spec_.batch; sequence += sequences_)
@@ -93,8 +95,8 @@ class OnednnAttention : public Attention {
         const Place p = place(sequence, *block);
         block->scores.run(stream, {at(q, p.q), at(k, p.k), probabilities});
         block->diff_probabilities.run(stream, {at(diff_dst, p.dst), at(v, p.v), diffs});
-        softmax_backward_.launch(stream, groups(*block), row_group, probabilities, diffs, at(static_cast<const float*>(saved), p.row), rows(*block),
-                                 block->rows, block->keys, block->first, spec_.length, spec_.scale);
+        softmax_backward_.launch(stream, groups(*block), row_group, probabilities, diffs, at(static_cast<const float*>(saved), p.row),
+                                 rows(*block), block->rows, block->keys, block->first, spec_.length, spec_.scale);
         block->diff_q.run(stream, {diffs, at(k, p.k), at(diff_q, p.q)});
         for (int64_t head = 0; head < spec_.heads / spec_.kv_heads; ++head) {
           const bool add = head > 0 || block != blocks_.rbegin();
@@ -112,7 +114,8 @@ class OnednnAttention : public Attention {
   };
   Place place(int64_t sequence, const Block& block) const {
     const int64_t token = sequence * spec_.length, query = token + block.first;
-    return {query * spec_.q_stride, token * spec_.k_stride, token * spec_.v_stride, query * spec_.heads * spec_.head_dim, token * spec_.heads};
+    return {query * spec_.q_stride, token * spec_.k_stride, token * spec_.v_stride, query * spec_.heads * spec_.head_dim,
+            token * spec_.heads};
   }
   template <class T>
   static T* at(T* data, int64_t elements) {
@@ -150,6 +153,8 @@ Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec
   return {};
 }
 
-std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<OnednnAttention>(device, spec); }
+std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<OnednnAttention>(device, spec);
+}
 
 }  // namespace ppengine::ops

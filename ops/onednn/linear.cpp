@@ -42,8 +42,7 @@ Product adding(Product product) {
 
 class OnednnLinear : public Linear {
  public:
-  OnednnLinear(Device& device, const LinearSpec& spec)
-      : spec_(spec), use_sgemm_(onednn::has_sgemm(device, spec.type)) {
+  OnednnLinear(Device& device, const LinearSpec& spec) : spec_(spec), use_sgemm_(onednn::has_sgemm(device, spec.type)) {
     if (spec.rows == 0) return;
     const Products products(spec);
     forward_ = make_product(device, spec.residual ? adding(products.forward) : products.forward);
@@ -76,7 +75,8 @@ class OnednnLinear : public Linear {
       backward_input_.run(stream, {diff_dst, weight, diff_src, add});
   }
 
-  void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias, bool accumulate) override {
+  void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
+                       bool accumulate) override {
     if (spec_.rows == 0) return clear_gradients(stream, spec_, diff_weight, diff_bias, accumulate);
     const bool out_in = spec_.layout == WeightLayout::out_in;
     const void* const a = out_in ? diff_dst : src;

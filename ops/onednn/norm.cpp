@@ -32,14 +32,33 @@ struct Descs {
 
 layer_normalization_forward::primitive_desc describe_forward(const Device& device, const NormSpec& spec, bool allow_empty = false) {
   const Descs d(spec);
-  return {*device.impl().engine, dnnl::prop_kind::forward_training, d.data,  d.data, d.statistics, onednn::data_type(spec.type), spec.epsilon,
-          d.flags, onednn::Primitive::attributes(), allow_empty};
+  return {*device.impl().engine,
+          dnnl::prop_kind::forward_training,
+          d.data,
+          d.data,
+          d.statistics,
+          onednn::data_type(spec.type),
+          spec.epsilon,
+          d.flags,
+          onednn::Primitive::attributes(),
+          allow_empty};
 }
 
 layer_normalization_backward::primitive_desc describe_backward(const Device& device, const NormSpec& spec, bool allow_empty = false) {
   const Descs d(spec);
-  return {*device.impl().engine, dnnl::prop_kind::backward, d.data, d.data, d.data, d.statistics, dnnl::memory::data_type::f32,
-          onednn::data_type(spec.type), spec.epsilon, d.flags, describe_forward(device, spec), onednn::Primitive::attributes(), allow_empty};
+  return {*device.impl().engine,
+          dnnl::prop_kind::backward,
+          d.data,
+          d.data,
+          d.data,
+          d.statistics,
+          dnnl::memory::data_type::f32,
+          onednn::data_type(spec.type),
+          spec.epsilon,
+          d.flags,
+          describe_forward(device, spec),
+          onednn::Primitive::attributes(),
+          allow_empty};
 }
 
 class OnednnNorm final : public Norm {
@@ -61,7 +80,7 @@ class OnednnNorm final : public Norm {
                diff_shift = argument(DNNL_ARG_DIFF_SHIFT, d.diff_weight);
     const auto forward = describe_forward(device, spec);
     const auto backward = describe_backward(device, spec);
-    forward_ = !layer_      ? onednn::Primitive(device, forward, {src, scale, dst, variance})
+    forward_ = !layer_     ? onednn::Primitive(device, forward, {src, scale, dst, variance})
                : spec.bias ? onednn::Primitive(device, forward, {src, scale, dst, mean, variance, shift})
                            : onednn::Primitive(device, forward, {src, scale, dst, mean, variance});
     backward_ = !layer_     ? onednn::Primitive(device, backward, {src, diff_dst, scale, variance, diff_src, diff_scale})
@@ -118,7 +137,8 @@ class OnednnNorm final : public Norm {
 Refusal refusal(const Device& device, const NormSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.rows == 0) return "oneDNN takes no empty tensors";
-  if (device.info().is_cpu) return "our kernels are faster on CPUs: its forward is level, its backward takes twice as long ('ppengine bench ops' runs both)";
+  if (device.info().is_cpu)
+    return "our kernels are faster on CPUs: its forward is level, its backward takes twice as long ('ppengine bench ops' runs both)";
   if (spec.kind == NormKind::rms) return "its backward of RMS norm (3.13) is not the gradient (norm/equals_pytorch fails with it)";
   if (auto reason = onednn::primitive_refusal(describe_forward(device, spec, true))) return reason;
   if (auto reason = onednn::primitive_refusal(describe_backward(device, spec, true))) return reason;
@@ -127,7 +147,8 @@ Refusal refusal(const Device& device, const NormSpec& spec) {
 
 }  // namespace
 
-const Implementation<Norm, NormSpec> onednn_norm{
-    "onednn", refusal, [](Device& device, const NormSpec& spec) -> std::unique_ptr<Norm> { return std::make_unique<OnednnNorm>(device, spec); }};
+const Implementation<Norm, NormSpec> onednn_norm{"onednn", refusal, [](Device& device, const NormSpec& spec) -> std::unique_ptr<Norm> {
+                                                   return std::make_unique<OnednnNorm>(device, spec);
+                                                 }};
 
 }  // namespace ppengine::ops

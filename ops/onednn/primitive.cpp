@@ -12,9 +12,12 @@ namespace ppengine::ops::onednn {
 
 dnnl::memory::data_type data_type(Type type) {
   switch (type) {
-    case Type::f32: return dnnl::memory::data_type::f32;
-    case Type::bf16: return dnnl::memory::data_type::bf16;
-    default: return dnnl::memory::data_type::s32;
+    case Type::f32:
+      return dnnl::memory::data_type::f32;
+    case Type::bf16:
+      return dnnl::memory::data_type::bf16;
+    default:
+      return dnnl::memory::data_type::s32;
   }
 }
 
@@ -61,8 +64,9 @@ void Primitive::run(Stream& stream, std::initializer_list<const void*> data) {
   const auto status = dnnl_sycl_interop_primitive_execute(primitive_.get(), impl.dnnl->get(), static_cast<int>(count_), arguments.data(),
                                                           &impl.host_task_dependencies(), &event);
   if (status != dnnl_success)
-    throw DeviceError(fmt::format("oneDNN failed to run a primitive on {}: status {}", stream.device().info().name, static_cast<int>(status)),
-                      ExitCode::failed);
+    throw DeviceError(
+        fmt::format("oneDNN failed to run a primitive on {}: status {}", stream.device().info().name, static_cast<int>(status)),
+        ExitCode::failed);
   impl.submitted({std::move(event), stream.device().info().is_cpu});
 }
 

@@ -26,8 +26,9 @@ struct Sgemm {
 // Runs in the calling thread, after what was submitted before it: on a CPU there is nobody else to give the work to.
 inline void sgemm(Stream& stream, const Sgemm& g) {
   stream.impl().wait();
-  const auto status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, 1.0f, static_cast<const float*>(g.a), g.row_a,
-                                 static_cast<const float*>(g.b), g.row_b, g.accumulate ? 1.0f : 0.0f, static_cast<float*>(g.c), g.row_c);
+  const auto status =
+      dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, 1.0f, static_cast<const float*>(g.a), g.row_a,
+                 static_cast<const float*>(g.b), g.row_b, g.accumulate ? 1.0f : 0.0f, static_cast<float*>(g.c), g.row_c);
   if (status != dnnl_success) throw DeviceError("dnnl_sgemm failed", ExitCode::failed);
 }
 

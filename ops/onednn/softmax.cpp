@@ -18,7 +18,8 @@ dnnl::softmax_forward::primitive_desc describe_forward(const Device& device, con
 
 dnnl::softmax_backward::primitive_desc describe_backward(const Device& device, const SoftmaxSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine, algorithm, data, data, data, 1, describe_forward(device, spec), onednn::Primitive::attributes(), allow_empty};
+  return {*device.impl().engine,           algorithm,  data, data, data, 1, describe_forward(device, spec),
+          onednn::Primitive::attributes(), allow_empty};
 }
 
 class OnednnSoftmax final : public Softmax {

@@ -65,7 +65,9 @@ class SyclGatedSilu final : public GatedSilu {
 
 const Implementation<Activation, ActivationSpec> sycl_activation{
     "sycl", [](const Device&, const ActivationSpec&) -> Refusal { return {}; },
-    [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> { return std::make_unique<SyclActivation>(device, spec); }};
+    [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> {
+      return std::make_unique<SyclActivation>(device, spec);
+    }};
 
 std::unique_ptr<GatedSilu> GatedSilu::make(Device& device, const GatedSiluSpec& spec) {
   if (spec.rows < 0 || spec.width <= 0 || spec.stride < spec.width)

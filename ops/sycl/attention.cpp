@@ -28,8 +28,19 @@ Refusal refusal(const Spec& spec) {
 }
 
 AttentionShape training_shape(const AttentionSpec& spec) {
-  return {spec.length,   spec.heads,    spec.heads / spec.kv_heads, spec.head_dim, spec.length * spec.q_stride, spec.q_stride, spec.length * spec.k_stride,
-          spec.k_stride, spec.head_dim, spec.length * spec.v_stride, spec.v_stride, spec.head_dim,              spec.scale};
+  return {spec.length,
+          spec.heads,
+          spec.heads / spec.kv_heads,
+          spec.head_dim,
+          spec.length * spec.q_stride,
+          spec.q_stride,
+          spec.length * spec.k_stride,
+          spec.k_stride,
+          spec.head_dim,
+          spec.length * spec.v_stride,
+          spec.v_stride,
+          spec.head_dim,
+          spec.scale};
 }
 
 class SyclAttention : public Attention {
@@ -47,18 +58,18 @@ class SyclAttention : public Attention {
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
     const int32_t* const none = nullptr;
-    forward_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q, k, v, dst, saved,
-                       shape_.data(), none);
+    forward_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q,
+                       k, v, dst, saved, shape_.data(), none);
   }
 
-  void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved, void* diff_q,
-                void* diff_k, void* diff_v, void* workspace) override {
+  void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved,
+                void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     products_.launch(stream, up(rows(), 4), row_group, dst, diff_dst, workspace, rows(), spec_.length, spec_.heads, spec_.head_dim);
     const size_t blocks = up(spec_.length, tile_side);
-    backward_q_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst, saved, workspace,
-                          diff_q, shape_.data());
-    backward_kv_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst, saved,
-                           workspace, diff_k, diff_v, shape_.data());
+    backward_q_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst,
+                          saved, workspace, diff_q, shape_.data());
+    backward_kv_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst,
+                           saved, workspace, diff_k, diff_v, shape_.data());
   }
 
  private:
@@ -80,38 +91,52 @@ class SyclCachedAttention : public CachedAttention {
         shape_(device, cache_shape(spec)),
         decode_(device.kernels().get("attention", fmt::format("decode_{}", suffix(spec.type)))),
         append_(device.kernels().get("attention", fmt::format("append_{}", suffix(spec.type)))),
-        lanes_(spec.length > few_tokens && !lanes_refusal(device, spec.type, spec.head_dim) ? &device.kernels().get("attention_lanes", "attention_forward_lanes")
-                                                                                            : nullptr),
+        lanes_(spec.length > few_tokens && !lanes_refusal(device, spec.type, spec.head_dim)
+                   ? &device.kernels().get("attention_lanes", "attention_forward_lanes")
+                   : nullptr),
         forward_(spec.length > few_tokens && !lanes_ ? &tile_kernel(device, "forward", spec.head_dim, spec.type) : nullptr) {}
 
   size_t workspace_bytes() const override { return 0; }
 
-  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst, void*) override {
+  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst,
+               void*) override {
     const int64_t tokens = spec_.batch * spec_.length;
     if (!lanes_ && !forward_) {
-      decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(), spec_.k_stride,
-                     spec_.v_stride, spec_.capacity);
+      decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(),
+                     spec_.k_stride, spec_.v_stride, spec_.capacity);
       return;
     }
     append(stream, k, k_cache, filled, spec_.k_stride);
     append(stream, v, v_cache, filled, spec_.v_stride);
     const void* const none = nullptr;
     if (lanes_)
-      return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q, k_cache, v_cache, dst,
-                            none, shape_.data(), filled);
-    forward_->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q, k_cache, v_cache,
-                        dst, none, shape_.data(), filled);
+      return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q,
+                            k_cache, v_cache, dst, none, shape_.data(), filled);
+    forward_->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q,
+                        k_cache, v_cache, dst, none, shape_.data(), filled);
   }
 
  private:
   static AttentionShape cache_shape(const CachedAttentionSpec& spec) {
     const int64_t head = spec.capacity * spec.head_dim, batch = spec.kv_heads * head;
-    return {spec.length, spec.heads, spec.heads / spec.kv_heads, spec.head_dim, spec.length * spec.q_stride, spec.q_stride, batch, spec.head_dim, head, batch,
-            spec.head_dim, head, spec.scale};
+    return {spec.length,
+            spec.heads,
+            spec.heads / spec.kv_heads,
+            spec.head_dim,
+            spec.length * spec.q_stride,
+            spec.q_stride,
+            batch,
+            spec.head_dim,
+            head,
+            batch,
+            spec.head_dim,
+            head,
+            spec.scale};
   }
   void append(Stream& stream, const void* src, void* cache, const int32_t* filled, int64_t stride) const {
     const int64_t count = spec_.batch * spec_.length * spec_.kv_heads * spec_.head_dim;
-    append_.launch(stream, up(count, row_group), row_group, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim, spec_.capacity);
+    append_.launch(stream, up(count, row_group), row_group, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim,
+                   spec_.capacity);
   }
 
   CachedAttentionSpec spec_;
@@ -123,7 +148,9 @@ class SyclCachedAttention : public CachedAttention {
 }  // namespace
 
 Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) { return refusal(spec); }
-std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<SyclAttention>(device, spec); }
+std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<SyclAttention>(device, spec);
+}
 Refusal sycl_cached_attention_refusal(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
 std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec) {
   return std::make_unique<SyclCachedAttention>(device, spec);

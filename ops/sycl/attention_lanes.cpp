@@ -1,5 +1,6 @@
-// Attention on CPUs by our kernels with a query per lane (kernels/attention_lanes.cpp): one launch forward, two backward, nothing between them
-// that waits. Twice the rate of oneDNN's products with a softmax between them, where each step changes from one thread pool to the other.
+// Attention on CPUs by our kernels with a query per lane (kernels/attention_lanes.cpp): one launch forward, two backward, nothing between
+// them that waits. Twice the rate of oneDNN's products with a softmax between them, where each step changes from one thread pool to the
+// other.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,14 +13,25 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr int64_t keys_at_once = 4;         // as in kernels/attention_lanes.cpp
-constexpr int64_t slice_bytes = 16 << 20;   // of probabilities; as many of their gradients
+constexpr int64_t keys_at_once = 4;        // as in kernels/attention_lanes.cpp
+constexpr int64_t slice_bytes = 16 << 20;  // of probabilities; as many of their gradients
 
 int64_t up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
 AttentionShape shape_of(const AttentionSpec& s) {
-  return {s.length,   s.heads,    s.heads / s.kv_heads,  s.head_dim, s.length * s.q_stride, s.q_stride, s.length * s.k_stride,
-          s.k_stride, s.head_dim, s.length * s.v_stride, s.v_stride, s.head_dim,            s.scale};
+  return {s.length,
+          s.heads,
+          s.heads / s.kv_heads,
+          s.head_dim,
+          s.length * s.q_stride,
+          s.q_stride,
+          s.length * s.k_stride,
+          s.k_stride,
+          s.head_dim,
+          s.length * s.v_stride,
+          s.v_stride,
+          s.head_dim,
+          s.scale};
 }
 
 class LanesAttention : public Attention {
@@ -31,7 +43,8 @@ class LanesAttention : public Attention {
         backward_q_(device.kernels().get("attention_lanes", "attention_backward_q_lanes")),
         backward_kv_(device.kernels().get("attention_lanes", "attention_backward_kv_lanes")) {
     // As many queries of one key/value head as fit, then as many heads.
-    const int64_t group = spec.heads / spec.kv_heads, row = group * spec.length * static_cast<int64_t>(sizeof(float)), whole = up(spec.length, attention_block);
+    const int64_t group = spec.heads / spec.kv_heads, row = group * spec.length * static_cast<int64_t>(sizeof(float)),
+                  whole = up(spec.length, attention_block);
     const int64_t blocks = row ? std::clamp<int64_t>(slice_bytes / (row * attention_block), 1, std::max<int64_t>(whole, 1)) : 1;
     queries_ = blocks * attention_block;
     pairs_ = std::clamp<int64_t>(row ? slice_bytes / (row * queries_) : 1, 1, std::max<int64_t>(spec.batch * spec.kv_heads, 1));
@@ -42,12 +55,12 @@ class LanesAttention : public Attention {
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
     const int32_t* const none = nullptr;
-    forward_.launch(stream, static_cast<size_t>(spec_.batch * spec_.heads * up(spec_.length, attention_block)), attention_lanes, q, k, v, dst, saved,
-                    shape_.data(), none);
+    forward_.launch(stream, static_cast<size_t>(spec_.batch * spec_.heads * up(spec_.length, attention_block)), attention_lanes, q, k, v,
+                    dst, saved, shape_.data(), none);
   }
 
-  void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved, void* diff_q,
-                void* diff_k, void* diff_v, void* workspace) override {
+  void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved,
+                void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     void* const probabilities = workspace;
     void* const diff_scores = static_cast<std::byte*>(workspace) + square_bytes();
     const int64_t all = spec_.batch * spec_.kv_heads, group = spec_.heads / spec_.kv_heads;
@@ -56,10 +69,11 @@ class LanesAttention : public Attention {
       // The last queries see all keys: they write their gradients, the others add to the beginning of them.
       for (int64_t first = (up(spec_.length, queries_) - 1) * queries_; first >= 0; first -= queries_) {
         const int64_t queries = std::min(queries_, spec_.length - first), keys = first + queries;
-        backward_q_.launch(stream, static_cast<size_t>(pairs * group * up(queries, attention_block)), attention_lanes, q, k, v, dst, diff_dst, saved,
-                           diff_q, probabilities, diff_scores, shape_.data(), pair, first, queries);
-        backward_kv_.launch(stream, static_cast<size_t>(pairs * up(keys, keys_at_once)), attention_lanes, q, diff_dst, probabilities, diff_scores, diff_k,
-                            diff_v, shape_.data(), pair, first, queries, keys, static_cast<int32_t>(keys < spec_.length));
+        backward_q_.launch(stream, static_cast<size_t>(pairs * group * up(queries, attention_block)), attention_lanes, q, k, v, dst,
+                           diff_dst, saved, diff_q, probabilities, diff_scores, shape_.data(), pair, first, queries);
+        backward_kv_.launch(stream, static_cast<size_t>(pairs * up(keys, keys_at_once)), attention_lanes, q, diff_dst, probabilities,
+                            diff_scores, diff_k, diff_v, shape_.data(), pair, first, queries, keys,
+                            static_cast<int32_t>(keys < spec_.length));
       }
     }
   }
@@ -83,12 +97,15 @@ Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim) {
   if (!device.info().is_cpu) return "a query per lane is made for CPUs' vectors";
   if (type != Type::f32) return "it reads f32 only";
   if (head_dim % attention_step != 0) return fmt::format("heads are {} wide, which is no multiple of {}", head_dim, attention_step);
-  if (head_dim > attention_widest_lanes) return fmt::format("heads are {} wide, this kernel holds at most {}", head_dim, attention_widest_lanes);
+  if (head_dim > attention_widest_lanes)
+    return fmt::format("heads are {} wide, this kernel holds at most {}", head_dim, attention_widest_lanes);
   return {};
 }
 
 Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) { return lanes_refusal(device, spec.type, spec.head_dim); }
 
-std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<LanesAttention>(device, spec); }
+std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<LanesAttention>(device, spec);
+}
 
 }  // namespace ppengine::ops

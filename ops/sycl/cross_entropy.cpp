@@ -47,7 +47,8 @@ class SyclSplitCrossEntropy final : public SplitCrossEntropy {
     part_.launch(stream, rows_.groups, rows_.size, logits, targets, mine, spec_.rows, spec_.classes, spec_.first_class, rows_.chunk);
   }
 
-  void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses, void* diff) override {
+  void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses,
+            void* diff) override {
     join_.launch(stream, rows_.groups, rows_.size, logits, targets, all, spec_.ranks, weight, losses, diff, spec_.rows, spec_.classes,
                  spec_.first_class, spec_.all_classes, rows_.chunk);
   }
@@ -69,7 +70,8 @@ std::unique_ptr<SplitCrossEntropy> SplitCrossEntropy::make(Device& device, const
 }
 
 std::unique_ptr<CrossEntropy> CrossEntropy::make(Device& device, const CrossEntropySpec& spec) {
-  if (spec.rows < 0 || spec.classes <= 0) throw ConfigError(fmt::format("cross entropy: a shape of [{},{}] is not possible", spec.rows, spec.classes));
+  if (spec.rows < 0 || spec.classes <= 0)
+    throw ConfigError(fmt::format("cross entropy: a shape of [{},{}] is not possible", spec.rows, spec.classes));
   if (spec.type == Type::i32) throw ConfigError("cross entropy: only f32 and bf16");
   return std::make_unique<SyclCrossEntropy>(device, spec);
 }

@@ -34,8 +34,8 @@ class SyclEmbedding final : public Embedding {
     if (!accumulate) stream.zero(diff_tokens, table_bytes(spec_.vocabulary));
     chain_.launch(stream, static_cast<size_t>(divide_up(tokens_, static_cast<int64_t>(chain_size_))), chain_size_, ids, next_.as<int32_t>(),
                   tokens_, spec_.first_token, spec_.vocabulary);
-    backward_tokens_.launch(stream, rows_.groups, rows_.size, ids, static_cast<const int32_t*>(next_.data()), diff_dst, diff_tokens, tokens_,
-                            spec_.width, spec_.first_token, rows_.chunk);
+    backward_tokens_.launch(stream, rows_.groups, rows_.size, ids, static_cast<const int32_t*>(next_.data()), diff_dst, diff_tokens,
+                            tokens_, spec_.width, spec_.first_token, rows_.chunk);
     if (spec_.positions == 0 || !diff_positions) return;
     if (!accumulate) stream.zero(diff_positions + spec_.length * spec_.width, table_bytes(spec_.positions - spec_.length));
     backward_positions_.launch(stream, positions_.groups, positions_.size, diff_dst, diff_positions, spec_.batch, spec_.length, spec_.width,
@@ -57,8 +57,8 @@ class SyclEmbedding final : public Embedding {
 
 std::unique_ptr<Embedding> Embedding::make(Device& device, const EmbeddingSpec& spec) {
   if (spec.batch < 0 || spec.length < 0 || spec.width <= 0 || spec.vocabulary <= 0)
-    throw ConfigError(fmt::format("embedding: [{},{}] tokens of width {} from a table of {} are not possible", spec.batch, spec.length, spec.width,
-                                  spec.vocabulary));
+    throw ConfigError(fmt::format("embedding: [{},{}] tokens of width {} from a table of {} are not possible", spec.batch, spec.length,
+                                  spec.width, spec.vocabulary));
   if (spec.positions != 0 && spec.positions < spec.length)
     throw ConfigError(fmt::format("embedding: sequences of {} tokens are longer than the {} positions", spec.length, spec.positions));
   if (spec.type == Type::i32) throw ConfigError("embedding: only f32 and bf16");

@@ -25,7 +25,8 @@ class SyclLinear : public Linear {
   void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) override {
     backward_input_.run(stream, diff_dst, weight, diff_src, nullptr, spec_.add_diff_src ? add : nullptr, false);
   }
-  void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias, bool accumulate) override {
+  void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
+                       bool accumulate) override {
     if (spec_.rows == 0) return clear_gradients(stream, spec_, diff_weight, diff_bias, accumulate);
     const bool out_in = spec_.layout == WeightLayout::out_in;
     backward_weight_.run(stream, out_in ? diff_dst : src, out_in ? src : diff_dst, diff_weight, nullptr, nullptr, accumulate);

@@ -22,7 +22,8 @@ MatmulShape plain_shape(int64_t m, int64_t n, int64_t k, int64_t a_m, int64_t a_
   return shape;
 }
 
-Product::Product(Device& device, Type in, Type out, const MatmulShape& shape, int64_t batch) : shape_(shape), on_device_(device, shape), batch_(batch) {
+Product::Product(Device& device, Type in, Type out, const MatmulShape& shape, int64_t batch)
+    : shape_(shape), on_device_(device, shape), batch_(batch) {
   PPENGINE_ASSERT(in != Type::i32 && out != Type::i32 && !(in == Type::f32 && out == Type::bf16));
   const char* const types = in == Type::f32 ? "f32" : out == Type::f32 ? "bf16_f32" : "bf16";
   tiled_ = &device.kernels().get("matmul", fmt::format("matmul_{}", types));

@@ -1,6 +1,7 @@
 // Inference: forwards only. Ranks with several stages take the microbatches in groups of the number of ranks, depth
 // first, so that no rank waits and few messages are under way.
 #include <algorithm>
+
 #include <ppengine/schedules/generators/generators.hpp>
 
 namespace ppengine::schedules::generators {

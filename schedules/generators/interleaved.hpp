@@ -19,8 +19,7 @@ struct Interleaving {
   int forward_stage(int rank, long k) const { return local(k) * ranks + rank; }
   int backward_stage(int rank, long k) const { return (per_rank - 1 - local(k)) * ranks + rank; }
   int microbatch(long k) const {
-    return static_cast<int>(k / (static_cast<long>(per_round) * per_rank)) * per_round +
-           static_cast<int>(k % per_round);
+    return static_cast<int>(k / (static_cast<long>(per_round) * per_rank)) * per_round + static_cast<int>(k % per_round);
   }
 
  private:

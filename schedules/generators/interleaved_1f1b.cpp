@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+
 #include <ppengine/schedules/generators/generators.hpp>
 #include <ppengine/schedules/generators/interleaved.hpp>
 
@@ -15,9 +16,8 @@ Interleaving::Interleaving(const PlanRequest& request)
       rounds(std::max(1, request.microbatches / request.ranks)),
       per_round(request.microbatches / rounds) {
   if (microbatches % rounds != 0)
-    throw ConfigError(fmt::format("{} microbatches cannot be spread evenly over {} rounds of {} ranks; use {} or {}",
-                                  microbatches, rounds, ranks, microbatches - microbatches % rounds,
-                                  microbatches + rounds - microbatches % rounds));
+    throw ConfigError(fmt::format("{} microbatches cannot be spread evenly over {} rounds of {} ranks; use {} or {}", microbatches, rounds,
+                                  ranks, microbatches - microbatches % rounds, microbatches + rounds - microbatches % rounds));
 }
 
 int Interleaving::warm_up(int rank, int hop) const {

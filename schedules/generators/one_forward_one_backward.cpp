@@ -1,5 +1,6 @@
 // 1F1B: as many forwards ahead as there are stages to come, then one backward and one forward by turns.
 #include <algorithm>
+
 #include <ppengine/schedules/generators/generators.hpp>
 
 namespace ppengine::schedules::generators {

@@ -4,6 +4,7 @@
 // or a third.
 #include <algorithm>
 #include <array>
+
 #include <ppengine/schedules/generators/generators.hpp>
 
 namespace ppengine::schedules::generators {

@@ -1,6 +1,7 @@
 // ZB-V (https://arxiv.org/abs/2401.10241, section 6): two stages per rank in a V, no bubble when F, I and W take
 // equally long.
 #include <algorithm>
+
 #include <ppengine/schedules/generators/generators.hpp>
 
 namespace ppengine::schedules::generators {
@@ -8,8 +9,7 @@ namespace ppengine::schedules::generators {
 Plan zbv_zero_bubble(const PlanRequest& request) {
   Plan plan = empty_plan(request.ranks, request.stages, request.microbatches, request.stage_rank);
   const int p = plan.ranks, m = plan.microbatches;
-  const int n =
-      std::max(2 * p - 1, m);  // what fills the pipeline; actions of microbatches that do not exist are idle cells
+  const int n = std::max(2 * p - 1, m);  // what fills the pipeline; actions of microbatches that do not exist are idle cells
   for (int rank = 0; rank < p; ++rank) {
     Row row(plan.of(rank));
     row.reserve(6L * n + rank);

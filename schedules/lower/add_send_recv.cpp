@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/lower/readiness.hpp>
 
@@ -87,8 +88,7 @@ class Lowering {
   // `rank` is not waiting any more if its next action is ready: it runs in this round if its turn is still to come.
   void wake(int rank, int current) {
     const auto r = static_cast<std::size_t>(rank);
-    if (!waiting_[r] || next_[r] == plan_.actions[r].size() || !readiness_.cell_ready(&plan_.actions[r][next_[r]]))
-      return;
+    if (!waiting_[r] || next_[r] == plan_.actions[r].size() || !readiness_.cell_ready(&plan_.actions[r][next_[r]])) return;
     waiting_[r] = false;
     if (rank > current)
       now_.insert(rank);
@@ -131,9 +131,9 @@ class Lowering {
       if (++shown > 8) break;
       const Action& missing = readiness_.ready(row[next]) && row[next].joined ? row[next + 1] : row[next];
       const bool forward = missing.type == ActionType::forward;
-      text += fmt::format("{} rank {} at column {} has {} waiting for {}{}{}", shown > 1 ? ";" : "", rank,
-                          column_of(row, next), cell_text(&row[next]), forward ? missing.stage - 1 : missing.stage + 1,
-                          forward ? "F" : "B or I", missing.microbatch);
+      text +=
+          fmt::format("{} rank {} at column {} has {} waiting for {}{}{}", shown > 1 ? ";" : "", rank, column_of(row, next),
+                      cell_text(&row[next]), forward ? missing.stage - 1 : missing.stage + 1, forward ? "F" : "B or I", missing.microbatch);
     }
     throw PlanError(text);
   }

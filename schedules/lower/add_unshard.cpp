@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/lower/active_stages.hpp>
 
@@ -81,8 +82,7 @@ std::vector<Action> lower_row(const std::vector<Action>& row, int stages, std::s
 }  // namespace
 
 Plan add_unshard(Plan plan, int max_active_stages) {
-  if (max_active_stages < 1)
-    throw ConfigError(fmt::format("at least one stage must be active, not {}", max_active_stages));
+  if (max_active_stages < 1) throw ConfigError(fmt::format("at least one stage must be active, not {}", max_active_stages));
   for (auto& row : plan.actions) {
     std::erase_if(row, [](const Action& a) { return a.type == ActionType::idle; });
     row = lower_row(row, plan.stages, static_cast<std::size_t>(max_active_stages));

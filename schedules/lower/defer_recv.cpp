@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/simulate.hpp>
 
@@ -14,8 +15,7 @@ Action recv_for(const Plan& plan, const Action& a) {
   const bool forward = a.type == ActionType::forward;
   if (forward ? a.stage == 0 : !gives_input_gradient(a.type) || a.stage + 1 == plan.stages) return {};
   if (plan.rank_of(forward ? a.stage - 1 : a.stage + 1) == plan.rank_of(a.stage)) return {};
-  return make_action(a.stage, forward ? ActionType::recv_forward : ActionType::recv_backward,
-                     static_cast<int>(a.microbatch));
+  return make_action(a.stage, forward ? ActionType::recv_forward : ActionType::recv_backward, static_cast<int>(a.microbatch));
 }
 
 bool is_second_part(const std::vector<Action>& row, std::size_t i) { return i > 0 && row[i - 1].joined; }

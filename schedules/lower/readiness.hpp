@@ -2,8 +2,9 @@
 // same rank.
 #pragma once
 
-#include <ppengine/schedules/plan.hpp>
 #include <vector>
+
+#include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
 
@@ -33,9 +34,7 @@ class Readiness {
   }
 
  private:
-  std::size_t at(int stage, const Action& a) const {
-    return static_cast<std::size_t>(stage) * microbatches_ + a.microbatch;
-  }
+  std::size_t at(int stage, const Action& a) const { return static_cast<std::size_t>(stage) * microbatches_ + a.microbatch; }
 
   int stages_;
   std::size_t microbatches_;

@@ -1,5 +1,6 @@
 // The exit code belongs to the error's type, and a lost peer is named with operation and tag.
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/base/error.hpp>
 
 using namespace ppengine;

@@ -1,7 +1,7 @@
 // Files: maps, limits, and files that appear only when complete.
+#include <boost/test/unit_test.hpp>
 #include <unistd.h>
 
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -66,7 +66,8 @@ BOOST_AUTO_TEST_CASE(without_commit_the_previous_file_stays_and_nothing_is_left_
   BOOST_CHECK_EQUAL(files_in(path), 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_full_disk_is_a_failure_of_the_run_and_not_of_its_input) {  // /dev/full answers every write with "no space left on device"
+BOOST_AUTO_TEST_CASE(
+    a_full_disk_is_a_failure_of_the_run_and_not_of_its_input) {  // /dev/full answers every write with "no space left on device"
   RandomAccessFile full("/dev/full", RandomAccessFile::Mode::update);
   BOOST_CHECK_EXCEPTION(full.write_at(0, "x", 1), Error, [](const Error& e) { return e.exit_code() == ExitCode::failed; });
 }

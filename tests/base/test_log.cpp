@@ -1,8 +1,10 @@
 // Levels filter what is written; a program that embeds the engine can take the lines over.
 #include <boost/test/unit_test.hpp>
+
+#include <vector>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
-#include <vector>
 
 using namespace ppengine;
 

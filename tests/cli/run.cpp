@@ -22,8 +22,7 @@ namespace {
 class Capture {
  public:
   Capture()
-      : path_((std::filesystem::temp_directory_path() / "ppengine-test-XXXXXX").string()),
-        descriptor_(mkostemp(path_.data(), O_CLOEXEC)) {
+      : path_((std::filesystem::temp_directory_path() / "ppengine-test-XXXXXX").string()), descriptor_(mkostemp(path_.data(), O_CLOEXEC)) {
     if (descriptor_ < 0) throw std::runtime_error("no temporary file " + path_);
   }
   ~Capture() {
@@ -53,13 +52,14 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment, const std::string& interrupt_at,
-            const std::function<void(int process)>& then) {
+Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
+            const std::string& interrupt_at, const std::function<void(int process)>& then) {
   return run_program(PPENGINE_BINARY, arguments, environment, interrupt_at, then);
 }
 
-Outcome run_program(const std::string& program, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
-                    const std::string& interrupt_at, const std::function<void(int process)>& then) {
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& environment, const std::string& interrupt_at,
+                    const std::function<void(int process)>& then) {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables;
@@ -83,8 +83,10 @@ Outcome run_program(const std::string& program, const std::vector<std::string>& 
   if (!interrupt_at.empty()) {
     pid_t ended = 0;
     while (out.text().find(interrupt_at) == std::string::npos && (ended = waitpid(child, &status, WNOHANG)) == 0) usleep(5000);
-    if (ended == 0 && then) then(child);
-    else if (ended == 0) kill(child, SIGINT);
+    if (ended == 0 && then)
+      then(child);
+    else if (ended == 0)
+      kill(child, SIGINT);
     if (ended == 0) waitpid(child, &status, 0);
   } else {
     waitpid(child, &status, 0);

@@ -20,7 +20,8 @@ Outcome run(const std::vector<std::string>& arguments, const std::map<std::strin
             const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
 
 // The same with another program in front.
-Outcome run_program(const std::string& program, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {},
-                    const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& environment = {}, const std::string& interrupt_at = {},
+                    const std::function<void(int process)>& then = {});
 
 }  // namespace ppengine::test

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+
 #include <ppengine/comm/processes.hpp>
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/engine/trainer.hpp>

@@ -31,8 +31,8 @@ std::vector<std::string> shared_memory() {
 // Runs with two processes; as soon as the moment has come, something is done to its ranks.
 Outcome disturb(const std::vector<std::string>& more, const std::function<bool(const std::vector<int>& ranks)>& moment,
                 const std::function<void(const std::vector<int>& ranks)>& what, const std::string& model = "demo") {
-  std::vector<std::string> words{"train", "--model", model, "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json",
-                                 "--pp",  "2",       "--launch", "processes"};
+  std::vector<std::string> words{"train",        "--model", model,    "--data", "synthetic", "--seq-len", "8",
+                                 "--batch-size", "4",       "--json", "--pp",   "2",         "--launch",  "processes"};
   words.insert(words.end(), more.begin(), more.end());
   std::vector<int> ranks;
   std::jthread watcher([&](const std::stop_token& stop) {
@@ -87,8 +87,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoin
     BOOST_TEST(outcome.code == 4, outcome.err);
     const int step = saved_step(save);
     BOOST_TEST(step >= 1);
-    BOOST_TEST(outcome.err.find("the last checkpoint is of step " + std::to_string(step) + ": go on with --resume " + save) != std::string::npos,
-               outcome.err);
+    BOOST_TEST(
+        outcome.err.find("the last checkpoint is of step " + std::to_string(step) + ": go on with --resume " + save) != std::string::npos,
+        outcome.err);
   }
   const int step = saved_step(save);
   const Outcome resumed = run({"train", "--resume", save, "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json", "--steps",
@@ -101,8 +102,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoin
 BOOST_AUTO_TEST_CASE(a_rank_that_stops_is_found_by_the_deadline_and_killed) {
   if (!available()) return;
   const auto begin = std::chrono::steady_clock::now();
-  const Outcome outcome = run(command("train", {"--pp", "2", "--steps", "1000000", "--launch", "processes", "--timeout", "4"}), {}, "\"step\":3,",
-                              [&](int launcher) { kill(children(launcher).at(1), SIGSTOP); });
+  const Outcome outcome = run(command("train", {"--pp", "2", "--steps", "1000000", "--launch", "processes", "--timeout", "4"}), {},
+                              "\"step\":3,", [&](int launcher) { kill(children(launcher).at(1), SIGSTOP); });
   BOOST_TEST(outcome.code == 4, outcome.err);
   BOOST_TEST(outcome.err.find("rank 1") != std::string::npos, outcome.err);
   BOOST_TEST(count(outcome.err, "plan position") == 1u, outcome.err);
@@ -114,7 +115,8 @@ BOOST_AUTO_TEST_CASE(a_run_is_started_again_from_its_last_checkpoint) {
   if (!available()) return;
   const Folder folder;
   const std::string save = folder / "out";
-  std::vector<std::string> words{"--pp", "2", "--steps", "60", "--save", save, "--save-every", "5", "--launch", "processes", "--restarts", "1"};
+  std::vector<std::string> words{"--pp",         "2", "--steps",  "60",        "--save",     save,
+                                 "--save-every", "5", "--launch", "processes", "--restarts", "1"};
   std::vector<int> ranks;
   const Outcome outcome = run(command("train", words), {}, "\"step\":12,", [&](int launcher) {
     ranks = children(launcher);
@@ -140,8 +142,9 @@ BOOST_AUTO_TEST_CASE(a_full_disk_fails_the_run_and_keeps_the_checkpoint_before) 
   }
   // Weights and moments of the model take 39 MB: there is room for one checkpoint, not for two.
   const std::string save = folder / "out";
-  const Outcome outcome = run({"train", "--model", "tiny", "--data", "synthetic", "--seq-len", "8", "--batch-size", "4", "--json", "--pp", "2",
-                               "--launch", "processes", "--timeout", "100", "--steps", "5", "--save", save, "--save-every", "2"});
+  const Outcome outcome =
+      run({"train", "--model",  "tiny",      "--data",    "synthetic", "--seq-len", "8", "--batch-size", "4",  "--json",       "--pp",
+           "2",     "--launch", "processes", "--timeout", "100",       "--steps",   "5", "--save",       save, "--save-every", "2"});
   const int step = saved_step(save);
   umount2(folder.path.c_str(), MNT_DETACH);
   BOOST_TEST(outcome.code == 1, outcome.err);

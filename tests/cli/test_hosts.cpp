@@ -19,8 +19,8 @@ class TwoHosts {
   TwoHosts() {
     ready_ = geteuid() == 0 && sh("ip netns add " + a) && sh("ip netns add " + b) &&
              sh("ip -n " + a + " link add ppa type veth peer name ppb netns " + b) && sh("ip -n " + a + " addr add 10.77.0.1/24 dev ppa") &&
-             sh("ip -n " + b + " addr add 10.77.0.2/24 dev ppb") && sh("ip -n " + a + " link set lo up") && sh("ip -n " + b + " link set lo up") &&
-             link("up") && sh("ip -n " + b + " link set ppb up") && sh("unshare --uts true");
+             sh("ip -n " + b + " addr add 10.77.0.2/24 dev ppb") && sh("ip -n " + a + " link set lo up") &&
+             sh("ip -n " + b + " link set lo up") && link("up") && sh("ip -n " + b + " link set ppb up") && sh("unshare --uts true");
     fs::create_directories(folder);
     // What ssh would be: it runs the command on B, which has a name of its own.
     write("shell", "#!/bin/sh\nexec ip netns exec " + b + " unshare --uts sh -c 'hostname host-b; exec sh -c \"$1\"' sh \"$2\"\n");
@@ -65,12 +65,14 @@ BOOST_AUTO_TEST_CASE(two_hosts_train_lose_each_other_and_go_on) {
   // The remote shell tells how the rank of the other host has ended. It also gives the link time to settle: oneCCL's own start fails over
   // one that has just come up.
   const fs::path ends = hosts.folder / "ends", shell = hosts.folder / "telling";
-  std::ofstream(shell) << "#!/bin/sh\nsleep 3\n" << (hosts.folder / "shell").string() << " \"$@\"\ncode=$?\necho $code >> " << ends.string() << "\nexit $code\n";
+  std::ofstream(shell) << "#!/bin/sh\nsleep 3\n"
+                       << (hosts.folder / "shell").string() << " \"$@\"\ncode=$?\necho $code >> " << ends.string() << "\nexit $code\n";
   fs::permissions(shell, fs::perms::owner_all);
   const std::string save = (hosts.folder / "out").string();
   bool cut = false;
-  std::vector<std::string> words = command("train", {"--pp", "2", "--steps", "40", "--save", save, "--save-every", "5", "--hosts", "10.77.0.1,10.77.0.2",
-                                                     "--remote-shell", shell.string(), "--restarts", "1", "--timeout", "10", "-v"});
+  std::vector<std::string> words =
+      command("train", {"--pp", "2", "--steps", "40", "--save", save, "--save-every", "5", "--hosts", "10.77.0.1,10.77.0.2",
+                        "--remote-shell", shell.string(), "--restarts", "1", "--timeout", "10", "-v"});
   const Outcome outcome = run_program((hosts.folder / "program").string(), words, {}, "\"step\":12,", [&](int) {
     cut = hosts.link("down");
     // Both sides must find out by themselves; then the cable is back for the second try.

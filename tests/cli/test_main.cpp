@@ -1,8 +1,9 @@
 // What holds for every command: exit codes, where text goes, the environment, the TOML file. From cli.md.
 #include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "run.hpp"
 
@@ -22,8 +23,7 @@ class TomlFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ =
-      (std::filesystem::temp_directory_path() / ("ppengine-test-" + std::to_string(getpid()) + ".toml")).string();
+  std::string path_ = (std::filesystem::temp_directory_path() / ("ppengine-test-" + std::to_string(getpid()) + ".toml")).string();
 };
 
 void check_usage_error(const Outcome& outcome, const std::string& part) {
@@ -41,8 +41,7 @@ BOOST_AUTO_TEST_SUITE(command_line)
 BOOST_AUTO_TEST_CASE(version_names_commit_compiler_and_libraries) {
   const Outcome outcome = run({"--version"});
   BOOST_TEST(outcome.code == 0);
-  for (const char* part : {"ppengine 0.", "commit ", "compiler ", "SYCL ", "oneDNN ", "oneCCL "})
-    BOOST_TEST(contains(outcome.out, part));
+  for (const char* part : {"ppengine 0.", "commit ", "compiler ", "SYCL ", "oneDNN ", "oneCCL "}) BOOST_TEST(contains(outcome.out, part));
   BOOST_TEST(outcome.err == "");
 }
 
@@ -72,8 +71,7 @@ BOOST_AUTO_TEST_CASE(devices_prints_json_on_stdout_only) {
   BOOST_REQUIRE(outcome.code == 0);
   const auto result = nlohmann::json::parse(outcome.out);
   BOOST_REQUIRE(!result["devices"].empty());
-  for (const char* key : {"selector", "backend", "name", "memory_bytes", "onednn"})
-    BOOST_TEST(result["devices"][0].contains(key));
+  for (const char* key : {"selector", "backend", "name", "memory_bytes", "onednn"}) BOOST_TEST(result["devices"][0].contains(key));
 }
 
 BOOST_AUTO_TEST_CASE(onednn_does_not_write_into_results) {
@@ -95,8 +93,7 @@ BOOST_AUTO_TEST_CASE(a_bad_value_in_the_environment_names_the_variable) {
 }
 
 BOOST_AUTO_TEST_CASE(flags_can_stand_in_a_toml_file) {
-  for (const char* text :
-       {"json = true\n", "[devices]\njson = true\n", "# comment\nlog_level = 'error'\ndevices = {json = true}\n"}) {
+  for (const char* text : {"json = true\n", "[devices]\njson = true\n", "# comment\nlog_level = 'error'\ndevices = {json = true}\n"}) {
     const TomlFile file(text);
     BOOST_TEST(is_json(run({"--config", file.path(), "devices"}).out), text);
     BOOST_TEST(is_json(run({"devices", "--config=" + file.path()}).out), text);

@@ -1,11 +1,11 @@
 // ppengine plan as shared/cli.md describes it: what it prints, and what it says about wrong requests and broken files.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "run.hpp"
@@ -38,8 +38,7 @@ class PlanFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ =
-      (std::filesystem::temp_directory_path() / ("ppengine-plan-" + std::to_string(getpid()) + ".csv")).string();
+  std::string path_ = (std::filesystem::temp_directory_path() / ("ppengine-plan-" + std::to_string(getpid()) + ".csv")).string();
 };
 
 }  // namespace
@@ -54,8 +53,7 @@ BOOST_AUTO_TEST_CASE(csv_is_what_pytorch_writes) {
 }
 
 BOOST_AUTO_TEST_CASE(json_has_makespan_idle_share_and_actions) {
-  const auto json =
-      nlohmann::json::parse(plan("--schedule 1f1b --ranks 8 --stages 8 --microbatches 32 --format json").out);
+  const auto json = nlohmann::json::parse(plan("--schedule 1f1b --ranks 8 --stages 8 --microbatches 32 --format json").out);
   BOOST_TEST(json["makespan"].get<double>() == 117);
   BOOST_TEST(json["idle_share"].get<double>() == 7.0 / 39, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(json["ranks"][0]["peak_live_microbatches"].get<int>() == 8);
@@ -69,9 +67,7 @@ BOOST_AUTO_TEST_CASE(json_has_makespan_idle_share_and_actions) {
 
 BOOST_AUTO_TEST_CASE(costs_change_the_times) {
   auto makespan = [](const std::string& flags) {
-    return nlohmann::json::parse(
-               plan("--schedule gpipe --ranks 2 --microbatches 1 --format json " + flags).out)["makespan"]
-        .get<double>();
+    return nlohmann::json::parse(plan("--schedule gpipe --ranks 2 --microbatches 1 --format json " + flags).out)["makespan"].get<double>();
   };
   BOOST_TEST(makespan("--costs F=1,I=2,W=3,comm=0.5") == 13);
   BOOST_TEST(makespan("--costs comm=4") == 14);
@@ -99,11 +95,10 @@ BOOST_AUTO_TEST_CASE(pictures_and_out) {
 }
 
 BOOST_AUTO_TEST_CASE(a_made_plan_passes_the_check_in_both_formats) {
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved1f1b", "loopedbfs", "interleavedzerobubble",
-                               "zbvzerobubble", "dualpipev", "vhalf", "vmin", "auto", "forward"})
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev",
+                               "vhalf", "vmin", "auto", "forward"})
     for (const char* lowering : {"", " --lower", " --defer-recv", " --defer-recv --rendezvous"}) {
-      const PlanFile file(
-          plan(std::string("--ranks 3 --microbatches 6 --format csv --schedule ") + schedule + lowering).out);
+      const PlanFile file(plan(std::string("--ranks 3 --microbatches 6 --format csv --schedule ") + schedule + lowering).out);
       const Outcome outcome = plan("--check " + file.path() + " --microbatches 6");
       BOOST_TEST(outcome.code == 0, schedule << lowering << outcome.err);
       BOOST_TEST(contains(outcome.out, *lowering ? "valid (compute_comms)" : "valid (compute_only)"));
@@ -152,10 +147,8 @@ BOOST_AUTO_TEST_CASE(impossible_requests_are_refused_at_once) {
 }
 
 BOOST_AUTO_TEST_CASE(flags_have_environment_twins) {
-  const Outcome outcome = run({"plan"}, {{"PPENGINE_SCHEDULE", "gpipe"},
-                                         {"PPENGINE_RANKS", "1"},
-                                         {"PPENGINE_MICROBATCHES", "1"},
-                                         {"PPENGINE_FORMAT", "csv"}});
+  const Outcome outcome =
+      run({"plan"}, {{"PPENGINE_SCHEDULE", "gpipe"}, {"PPENGINE_RANKS", "1"}, {"PPENGINE_MICROBATCHES", "1"}, {"PPENGINE_FORMAT", "csv"}});
   BOOST_TEST(outcome.out == "0F0,0B0\n");
 }
 

@@ -16,14 +16,13 @@
 
 using namespace ppengine::test;
 
-
-
 BOOST_AUTO_TEST_SUITE(ranks_as_processes)
 
 // Sums of two ranks are the same in either order, so the numbers are too, bit for bit.
 BOOST_AUTO_TEST_CASE(training_gives_the_losses_of_threads) {
   if (!available()) return;
-  for (const std::vector<std::string>& axis : {std::vector<std::string>{"--pp", "2"}, {"--dp", "2"}, {"--dp", "2", "--shard", "--schedule", "loopedbfs", "--stages", "2"}}) {
+  for (const std::vector<std::string>& axis :
+       {std::vector<std::string>{"--pp", "2"}, {"--dp", "2"}, {"--dp", "2", "--shard", "--schedule", "loopedbfs", "--stages", "2"}}) {
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.begin(), axis.begin(), axis.end());
       return losses(run(command("train", more)));
@@ -68,7 +67,8 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_the_losses_of_threads_and_a_second_run
       double a[2], b[2];
       BOOST_REQUIRE(std::sscanf(threads[i].c_str(), "%39s %d %la %la", name, &step, &a[0], &a[1]) == 4);
       BOOST_REQUIRE(std::sscanf(processes[i].c_str(), "%39s %d %la %la", name, &step, &b[0], &b[1]) == 4);
-      for (int k : {0, 1}) BOOST_TEST(std::abs(a[k] - b[k]) <= 1e-5 * std::abs(a[k]), ranks << " ranks, " << name << ": " << a[k] << " " << b[k]);
+      for (int k : {0, 1})
+        BOOST_TEST(std::abs(a[k] - b[k]) <= 1e-5 * std::abs(a[k]), ranks << " ranks, " << name << ": " << a[k] << " " << b[k]);
     }
     if (ranks == 2) BOOST_TEST(trained(ranks, "again", true) == processes, boost::test_tools::per_element());
   }
@@ -106,7 +106,8 @@ BOOST_AUTO_TEST_CASE(ranks_are_taken_from_the_environment) {
 // As mpiexec with two commands, or a mistake in a job script, would start them.
 BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
   if (!available()) return;
-  const auto start = [port = std::to_string(20000 + (getpid() + 7) % 20000)](const std::string& rank, const std::vector<std::string>& more) {
+  const auto start = [port = std::to_string(20000 + (getpid() + 7) % 20000)](const std::string& rank,
+                                                                             const std::vector<std::string>& more) {
     std::vector<std::string> words{"--pp", "2", "--steps", "1"};
     words.insert(words.end(), more.begin(), more.end());
     return run(command("train", words), {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
@@ -123,17 +124,17 @@ BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
 
 BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
   if (!available()) return;
-  const std::pair<size_t, std::vector<std::string>> cases[] = {{0, {"--pp", "2"}}, {1, {"--pp", "2"}}, {1, {"--dp", "2"}}, {0, {"--dp", "2", "--shard"}}, {1, {"--tp", "2"}}};
+  const std::pair<size_t, std::vector<std::string>> cases[] = {
+      {0, {"--pp", "2"}}, {1, {"--pp", "2"}}, {1, {"--dp", "2"}}, {0, {"--dp", "2", "--shard"}}, {1, {"--tp", "2"}}};
   for (const auto& [victim, axis] : cases) {
     std::vector<int> ranks;
     std::vector<std::string> words{"--steps", "1000000", "--launch", "processes"};
     words.insert(words.begin(), axis.begin(), axis.end());
     const auto begin = std::chrono::steady_clock::now();
-    const Outcome outcome =
-        run(command("train", words), {}, "\"step\":3,", [&ranks, victim = victim](int launcher) {
-          ranks = children(launcher);
-          if (ranks.size() == 2) kill(ranks[victim], SIGKILL);
-        });
+    const Outcome outcome = run(command("train", words), {}, "\"step\":3,", [&ranks, victim = victim](int launcher) {
+      ranks = children(launcher);
+      if (ranks.size() == 2) kill(ranks[victim], SIGKILL);
+    });
     BOOST_REQUIRE(ranks.size() == 2);
     BOOST_TEST(outcome.code == 4, outcome.err);
     BOOST_TEST(count(outcome.err, "rank " + std::to_string(victim) + " failed: its process has ended") == 1, outcome.err);

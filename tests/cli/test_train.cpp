@@ -1,10 +1,11 @@
 // train, eval and inspect as a user calls them: exit codes, JSON fields, checkpoints, pictures. From cli.md.
 #include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -43,7 +44,8 @@ std::string read(const std::string& path) {
 
 // `ppengine train` of the smallest preset, with flags of the test's own behind.
 Outcome train(std::vector<std::string> more, const std::string& interrupt_at = {}) {
-  std::vector<std::string> arguments{"train", "--model", "demo", "--data", "task:addition", "--seq-len", "10", "--batch-size", "8", "--json"};
+  std::vector<std::string> arguments{"train",     "--model", "demo",         "--data", "task:addition",
+                                     "--seq-len", "10",      "--batch-size", "8",      "--json"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return run(arguments, {}, interrupt_at);
 }
@@ -74,7 +76,8 @@ BOOST_AUTO_TEST_CASE(a_step_is_a_line_of_json_with_all_its_figures) {
 BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--steps", "0"}), "--steps");
   check_refused(train({"--schedule", "nonsense", "--pp", "2"}), "nonsense");
-  for (const char* flag : {"--lr", "--weight-decay", "--eps", "--momentum", "--grad-clip", "--timeout"}) check_refused(train({flag, "nan"}), flag);
+  for (const char* flag : {"--lr", "--weight-decay", "--eps", "--momentum", "--grad-clip", "--timeout"})
+    check_refused(train({flag, "nan"}), flag);
   check_refused(train({"--betas", "0.9,nan"}), "--betas");
   check_refused(train({"--pp", "3000"}), "3000 ranks are too many");
   check_refused(train({"--pp", "4096", "--dp", "4096", "--tp", "4096"}), "68719476736 ranks");
@@ -99,7 +102,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_its_checkpoint_on_another_number_of_rank
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
   const Outcome first = train({"--steps", "3", "--save", folder / "model"});
   BOOST_REQUIRE_MESSAGE(first.code == 0, first.err);
-  const Outcome second = train({"--steps", "6", "--resume", folder / "model", "--pp", "2", "--stages", "4", "--schedule", "interleavedzerobubble"});
+  const Outcome second =
+      train({"--steps", "6", "--resume", folder / "model", "--pp", "2", "--stages", "4", "--schedule", "interleavedzerobubble"});
   BOOST_REQUIRE_MESSAGE(second.code == 0, second.err);
   const auto expected = lines(whole.out), found = lines(second.out);
   BOOST_REQUIRE(found.size() == 3);
@@ -123,7 +127,8 @@ BOOST_AUTO_TEST_CASE(an_interrupted_run_saves_and_ends_with_130) {
 }
 
 BOOST_AUTO_TEST_CASE(eval_counts_the_unseen_sums_that_are_answered_right) {
-  const Outcome outcome = run({"eval", "--model", "demo", "--data", "task:addition", "--seq-len", "10", "--pp", "2", "--ask", "23+58", "--json"});
+  const Outcome outcome =
+      run({"eval", "--model", "demo", "--data", "task:addition", "--seq-len", "10", "--pp", "2", "--ask", "23+58", "--json"});
   BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   const json result = json::parse(outcome.out);
   BOOST_TEST(result.at("sums").get<int>() > 900);
@@ -134,7 +139,8 @@ BOOST_AUTO_TEST_CASE(eval_counts_the_unseen_sums_that_are_answered_right) {
 
 BOOST_AUTO_TEST_CASE(traces_have_a_process_per_rank_lanes_and_an_arrow_per_message) {
   const Folder folder;
-  const Outcome outcome = train({"--steps", "2", "--pp", "2", "--microbatches", "4", "--trace", folder / "trace.json", "--timeline", folder / "page.html"});
+  const Outcome outcome =
+      train({"--steps", "2", "--pp", "2", "--microbatches", "4", "--trace", folder / "trace.json", "--timeline", folder / "page.html"});
   BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   std::set<int> ranks;
   std::set<std::string> lanes;

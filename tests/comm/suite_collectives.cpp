@@ -13,17 +13,23 @@ namespace {
 void put(uint8_t* at, Type type, int value) {
   const auto store = [&](auto typed) { std::memcpy(at, &typed, sizeof(typed)); };
   switch (type) {
-    case Type::f32: return store(static_cast<float>(value));
-    case Type::bf16: return store(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
+    case Type::f32:
+      return store(static_cast<float>(value));
+    case Type::bf16:
+      return store(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
     case Type::f16: {  // exact for 0 and for 1 ... 2047
       if (value == 0) return store(uint16_t{0});
       const int exponent = std::bit_width(static_cast<unsigned>(value)) - 1;
       return store(static_cast<uint16_t>((exponent + 15) << 10 | ((value << (10 - exponent)) & 0x3ff)));
     }
-    case Type::f64: return store(static_cast<double>(value));
-    case Type::i32: return store(int32_t{value});
-    case Type::i64: return store(int64_t{value});
-    case Type::u8: return store(static_cast<uint8_t>(value));
+    case Type::f64:
+      return store(static_cast<double>(value));
+    case Type::i32:
+      return store(int32_t{value});
+    case Type::i64:
+      return store(int64_t{value});
+    case Type::u8:
+      return store(static_cast<uint8_t>(value));
   }
 }
 
@@ -51,15 +57,18 @@ void allreduce_of(Place& place, size_t count, Type type, Reduce reduce, bool in_
   in.fill(make(count, type, [&](size_t i) { return element(place.rank(), i); }));
   void* target = in_place ? in.data() : out.data();
   const Pending pending = place.comm.allreduce(in.data(), target, count, type, place.after(), reduce);
-  if (place.stream) pending.wait_on(*place.stream);
-  else pending.wait();
+  if (place.stream)
+    pending.wait_on(*place.stream);
+  else
+    pending.wait();
   SUITE_CHECK((in_place ? in : out).read() == make(count, type, [&](size_t i) { return reduced(place, i, reduce); }),
               fmt::format("{} {} {}{}", count, type.name(), name_of(reduce), in_place ? " in place" : ""));
 }
 
 void allreduce_types(Place& place) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::i64, Type::u8})
-    for (const size_t count : {size_t{1}, size_t{7}, size_t{1001}, size_t{100003}}) allreduce_of(place, count, type, Reduce::sum, count % 2 == 1);
+    for (const size_t count : {size_t{1}, size_t{7}, size_t{1001}, size_t{100003}})
+      allreduce_of(place, count, type, Reduce::sum, count % 2 == 1);
   for (const Reduce reduce : {Reduce::max, Reduce::min})
     for (const Type type : {Type::f32, Type::bf16, Type::i64}) allreduce_of(place, 999, type, reduce, false);
   allreduce_of(place, 0, Type::f32, Reduce::sum, true);
@@ -77,8 +86,9 @@ void reduce_scatter(Place& place) {
         void* target = in_place ? static_cast<uint8_t*>(in.data()) + rank * count * type.size() : out.data();
         place.comm.reduce_scatter(in.data(), target, count, type, place.after()).wait();
         auto contents = (in_place ? in : out).read();
-        if (in_place) contents = {contents.begin() + static_cast<std::ptrdiff_t>(rank * count * type.size()),
-                                  contents.begin() + static_cast<std::ptrdiff_t>((rank + 1) * count * type.size())};
+        if (in_place)
+          contents = {contents.begin() + static_cast<std::ptrdiff_t>(rank * count * type.size()),
+                      contents.begin() + static_cast<std::ptrdiff_t>((rank + 1) * count * type.size())};
         SUITE_CHECK(contents == make(count, type, [&](size_t i) { return reduced(place, rank * count + i, Reduce::sum); }),
                     fmt::format("{} {}", count, type.name()));
       }
@@ -96,7 +106,9 @@ void all_gather(Place& place) {
         std::vector<uint8_t> before(ranks * bytes), expected;
         if (in_place) std::copy(mine.begin(), mine.end(), before.begin() + static_cast<std::ptrdiff_t>(rank * bytes));
         out.fill(before);
-        place.comm.all_gather(in_place ? static_cast<uint8_t*>(out.data()) + rank * bytes : in.data(), out.data(), count, type, place.after()).wait();
+        place.comm
+            .all_gather(in_place ? static_cast<uint8_t*>(out.data()) + rank * bytes : in.data(), out.data(), count, type, place.after())
+            .wait();
         for (unsigned r = 0; r < ranks; ++r) {
           const auto part = pattern(bytes, r);
           expected.insert(expected.end(), part.begin(), part.end());
@@ -152,7 +164,8 @@ void several_under_way_with_messages(Place& place) {
   Pending::all(pending).wait();
   for (size_t i = 0; i < 6; ++i) {
     SUITE_CHECK(memory[3 * i]->read() == make(count, Type::f32, [&](size_t k) { return reduced(place, k + i, Reduce::sum); }), "sum");
-    SUITE_CHECK(memory[3 * i + 1]->read() == pattern(count, static_cast<unsigned>(place.previous() * 100) + static_cast<unsigned>(i)), "message");
+    SUITE_CHECK(memory[3 * i + 1]->read() == pattern(count, static_cast<unsigned>(place.previous() * 100) + static_cast<unsigned>(i)),
+                "message");
   }
 }
 

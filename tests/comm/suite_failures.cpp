@@ -21,8 +21,10 @@ void wait_then_meet(Place& place, const Pending& pending) {
 void sizes_that_differ(Place& place) {
   Memory memory(place, 2000);
   Pending pending;
-  if (place.rank() == 0) pending = place.comm.send(memory.data(), 1000, 1, 11, place.after());
-  else if (place.rank() == 1) pending = place.comm.recv(memory.data(), 2000, 0, 11, place.after());
+  if (place.rank() == 0)
+    pending = place.comm.send(memory.data(), 1000, 1, 11, place.after());
+  else if (place.rank() == 1)
+    pending = place.comm.recv(memory.data(), 2000, 0, 11, place.after());
   if (place.rank() > 1) return;
   const CommError error = expect_comm_error([&] { wait_then_meet(place, pending); }, __LINE__);
   SUITE_CHECK(names(error, "1000") && names(error, "2000"), error.what());
@@ -32,8 +34,10 @@ void sizes_that_differ(Place& place) {
 void a_message_larger_than_the_capacity(Place& place) {
   Memory memory(place, 2000);
   Pending pending;
-  if (place.rank() == 0) pending = place.comm.send(memory.data(), 2000, 1, 12, place.after());
-  else if (place.rank() == 1) pending = place.comm.recv_up_to(memory.data(), 1999, 0, 12, place.after());
+  if (place.rank() == 0)
+    pending = place.comm.send(memory.data(), 2000, 1, 12, place.after());
+  else if (place.rank() == 1)
+    pending = place.comm.recv_up_to(memory.data(), 1999, 0, 12, place.after());
   if (place.rank() > 1) return;
   const CommError error = expect_comm_error([&] { wait_then_meet(place, pending); }, __LINE__);
   SUITE_CHECK(names(error, "1999") && names(error, "2000"), error.what());
@@ -83,9 +87,12 @@ void an_abort_ends_every_wait(Place& place) {
     place.comm.abort("the disk is full");
   }
   const auto group = [&] {
-    if (place.rank() == 0) place.comm.recv(memory.data(), 4000, last, 1, place.after()).wait();
-    else if (place.rank() == 1) place.comm.allreduce(memory.data(), 1000, Type::f32, place.after()).wait();
-    else place.comm.barrier();
+    if (place.rank() == 0)
+      place.comm.recv(memory.data(), 4000, last, 1, place.after()).wait();
+    else if (place.rank() == 1)
+      place.comm.allreduce(memory.data(), 1000, Type::f32, place.after()).wait();
+    else
+      place.comm.barrier();
   };
   const CommError error = expect_comm_error(group, __LINE__);
   SUITE_CHECK(names(error, "the disk is full") && names(error, fmt::format("rank {}", last)), error.what());
@@ -101,8 +108,8 @@ void an_abort_reaches_sub_groups(Place& place) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     pair->abort("no more memory");
   }
-  const CommError error = expect_comm_error(
-      [&] { pair->recv(memory.data(), 4000, (pair->rank() + 1) % pair->size(), 1, place.after()).wait(); }, __LINE__);
+  const CommError error =
+      expect_comm_error([&] { pair->recv(memory.data(), 4000, (pair->rank() + 1) % pair->size(), 1, place.after()).wait(); }, __LINE__);
   SUITE_CHECK(names(error, "no more memory"), error.what());
 }
 

@@ -13,8 +13,10 @@ void ring_of(Place& place, size_t bytes) {
   out.fill(pattern(bytes, static_cast<unsigned>(place.rank())));
   const Message both[] = {Message::send(out.data(), bytes, place.next(), 5), Message::recv(in.data(), bytes, place.previous(), 5)};
   const Pending pending = place.comm.exchange(both, place.after());
-  if (place.stream) pending.wait_on(*place.stream);
-  else pending.wait();
+  if (place.stream)
+    pending.wait_on(*place.stream);
+  else
+    pending.wait();
   SUITE_CHECK(in.read() == pattern(bytes, static_cast<unsigned>(place.previous())), fmt::format("{} bytes", bytes));
   pending.wait();
 }
@@ -68,7 +70,8 @@ void many_in_flight_both_ways(Place& place) {
   }
   for (const Pending& one : pending) one.wait();
   for (int i = 0; i < count; ++i)
-    SUITE_CHECK(in[static_cast<size_t>(i)]->read() == pattern(bytes, static_cast<unsigned>(1000 * place.previous() + i)), fmt::format("message {}", i));
+    SUITE_CHECK(in[static_cast<size_t>(i)]->read() == pattern(bytes, static_cast<unsigned>(1000 * place.previous() + i)),
+                fmt::format("message {}", i));
 }
 
 // Within a tag the order of posting counts; tags tell messages of the same order apart.

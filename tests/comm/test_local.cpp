@@ -1,7 +1,7 @@
 // The local communicator against the interface suite, on the CPU device and on plain host memory; the simulated link.
+#include <boost/test/unit_test.hpp>
 #include <fmt/core.h>
 
-#include <boost/test/unit_test.hpp>
 #include <mutex>
 #include <thread>
 
@@ -113,8 +113,8 @@ BOOST_AUTO_TEST_CASE(wait_on_returns_when_the_sender_has_posted_not_when_it_has_
     const size_t bytes = 64 << 20;
     suite::Memory a(place, bytes), b(place, bytes);
     for (int i = 0; i < 6; ++i) place.stream->copy(a.data(), b.data(), bytes);  // some 10 ms of work each
-    const Pending pending = place.rank() == 0 ? place.comm.send(a.data(), bytes, 1, 0, place.after())
-                                              : place.comm.recv(a.data(), bytes, 0, 0, place.after());
+    const Pending pending =
+        place.rank() == 0 ? place.comm.send(a.data(), bytes, 1, 0, place.after()) : place.comm.recv(a.data(), bytes, 0, 0, place.after());
     pending.wait_on(*place.stream);
     const bool early = !pending.done();
     pending.wait();

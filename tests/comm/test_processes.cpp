@@ -1,7 +1,6 @@
 // Ranks as processes over oneCCL: the interface suite, then ranks that die, stop or throw; launching.
 #include <boost/test/unit_test.hpp>
 #include <fmt/core.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -184,7 +183,9 @@ BOOST_AUTO_TEST_CASE(ranks_of_other_hosts_are_started_by_the_remote_shell) {
   std::ofstream(shell) << "#!/bin/sh\ntest \"$1\" = -q || exit 9\nFAR=$2 exec sh -c \"$3\"\n";
   std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
   LaunchOptions options;
-  options.command = {"/bin/sh", "-c", fmt::format("echo \"$PPENGINE_RANK $PPENGINE_LOCAL_RANK $FAR it's $PPENGINE_MASTER\" > '{}'/$PPENGINE_RANK", folder.string())};
+  options.command = {
+      "/bin/sh", "-c",
+      fmt::format("echo \"$PPENGINE_RANK $PPENGINE_LOCAL_RANK $FAR it's $PPENGINE_MASTER\" > '{}'/$PPENGINE_RANK", folder.string())};
   options.ranks = 3;
   options.hosts = {{"127.0.0.1", 1}, {"far.example", 2}};
   options.remote_shell = shell.string() + " -q";

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <boost/test/unit_test.hpp>
+
 #include <cmath>
 #include <map>
 #include <mutex>
+
 #include <ppengine/base/hash.hpp>
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/engine/trainer.hpp>
@@ -58,15 +60,16 @@ inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
     }
     x = graph->norm(x, "ln_f", {});
   }
-  const Value logits =
-      graph->linear(x, "lm_head", {.out = model.vocabulary, .bias = false, .init_scale = 0.3f, .weight = model.tied ? "transformer.wte.weight" : ""});
+  const Value logits = graph->linear(
+      x, "lm_head", {.out = model.vocabulary, .bias = false, .init_scale = 0.3f, .weight = model.tied ? "transformer.wte.weight" : ""});
   graph->output(logits);
   TensorPlan plan{{"attn.c_attn", TensorSplit::outputs, {model.width, model.width, model.width}},
                   {"attn.c_proj", TensorSplit::inputs},
                   {"mlp.c_proj", TensorSplit::inputs},
                   {"wte", TensorSplit::vocabulary},
                   {"lm_head", TensorSplit::vocabulary}};
-  for (const char* name : model.rms ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.c_fc"}) plan.push_back({name, TensorSplit::outputs});
+  for (const char* name : model.rms ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.c_fc"})
+    plan.push_back({name, TensorSplit::outputs});
   graph->tensor_plan(std::move(plan));
   graph->loss(graph->cross_entropy(logits, graph->tokens("targets")));
   return graph;
@@ -78,7 +81,8 @@ inline Batch make_batch(int64_t sequences, int64_t length, int64_t vocabulary, u
   for (int64_t i = 0; i < sequences * length; ++i) {
     batch.inputs[0].tokens.push_back(static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
     const bool mask = masked && i % 7 == 3;
-    batch.inputs[1].tokens.push_back(mask ? -100 : static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i) + 1) % static_cast<uint64_t>(vocabulary)));
+    batch.inputs[1].tokens.push_back(
+        mask ? -100 : static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i) + 1) % static_cast<uint64_t>(vocabulary)));
   }
   return batch;
 }
@@ -104,21 +108,23 @@ inline void collect(Trainer& trainer, Outcome& into) {
     };
     const auto gradients = copy(store.gradients()), values = copy(store.values());
     std::lock_guard lock(mutex);
-    if (trainer.mesh().place().data == 0) for (const ParameterRange& range : store.ranges()) {
-      if (model.owner(range.id) != stage) continue;
-      const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
-      std::vector<float> part(range.count);
-      const auto put = [&](const float* flat, std::vector<float>& whole) {  // of a divided parameter each tensor-parallel rank adds its part
-        store.save(stream, range, flat, part);
-        whole.resize(static_cast<size_t>(info.whole_shape().count()));
-        if (info.placement.is_split())
-          put_part(info.placement, part, whole);
-        else
-          whole = part;
-      };
-      put(gradients.data(), into.gradients[info.name]);
-      put(values.data(), into.weights[info.name]);
-    }
+    if (trainer.mesh().place().data == 0)
+      for (const ParameterRange& range : store.ranges()) {
+        if (model.owner(range.id) != stage) continue;
+        const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+        std::vector<float> part(range.count);
+        const auto put = [&](const float* flat,
+                             std::vector<float>& whole) {  // of a divided parameter each tensor-parallel rank adds its part
+          store.save(stream, range, flat, part);
+          whole.resize(static_cast<size_t>(info.whole_shape().count()));
+          if (info.placement.is_split())
+            put_part(info.placement, part, whole);
+          else
+            whole = part;
+        };
+        put(gradients.data(), into.gradients[info.name]);
+        put(values.data(), into.weights[info.name]);
+      }
   }
 }
 

@@ -23,7 +23,8 @@ std::vector<BucketItem> alternating() {
   return items;
 }
 
-void check(const std::vector<BucketItem>& items, const std::vector<size_t>& caps, const Buckets& expected, BucketOrder order = BucketOrder::by_first) {
+void check(const std::vector<BucketItem>& items, const std::vector<size_t>& caps, const Buckets& expected,
+           BucketOrder order = BucketOrder::by_first) {
   BOOST_TEST(assign_buckets(items, caps, order) == expected);
 }
 

@@ -1,10 +1,10 @@
 // Data-parallel and sharded training: the losses, norms and weights of one rank on the same batches, whatever the layout; what ranks with
 // different models or without data are told; the memory that sharding saves.
-#include "support.hpp"
-
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/node.hpp>
 #include <ppengine/engine/plan_memory.hpp>
+
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::engine;
@@ -25,7 +25,8 @@ struct Setup {
 };
 
 std::ostream& operator<<(std::ostream& out, const Setup& l) {
-  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << (l.shard ? " sharded, " : ", ") << l.stages << " stages";
+  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << (l.shard ? " sharded, " : ", ") << l.stages
+             << " stages";
 }
 
 TrainerOptions options(const Setup& layout) {
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(every_layout_gives_the_losses_norms_and_weights_of_one_rank
           if (pipeline * data * tensor > 1 && (!shard || data > 1)) layouts.push_back({"1f1b", pipeline, data, tensor, 0, 2, shard});
   for (const char* schedule : {"gpipe", "interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev"})
     for (bool shard : {false, true}) layouts.push_back({schedule, 2, 2, 1, std::string(schedule) == "gpipe" ? 2 : 4, 4, shard});
-  layouts.push_back({"loopedbfs", 1, 2, 1, 4, 2, true});           // more stages than may be gathered at a time
+  layouts.push_back({"loopedbfs", 1, 2, 1, 4, 2, true});  // more stages than may be gathered at a time
   layouts.push_back({"interleavedzerobubble", 1, 3, 1, 4, 2, true});
   for (bool rms : {false, true}) {
     const auto graph = make_model({.heads = 2, .tied = !rms, .rms = rms});
@@ -109,7 +110,8 @@ BOOST_AUTO_TEST_CASE(updates_in_the_backward_give_the_same_weights_and_norms) {
   const auto graph = make_model({.layers = 2, .tied = true});
   const auto data = batches(4, 8);
   const Outcome expected = train(graph, options({}), data);
-  for (const Setup& layout : {Setup{}, Setup{"1f1b", 2, 2}, Setup{"interleavedzerobubble", 2, 2, 1, 2, 4, true}, Setup{"1f1b", 1, 2, 1, 0, 2, true}})
+  for (const Setup& layout :
+       {Setup{}, Setup{"1f1b", 2, 2}, Setup{"interleavedzerobubble", 2, 2, 1, 2, 4, true}, Setup{"1f1b", 1, 2, 1, 0, 2, true}})
     BOOST_TEST_CONTEXT(layout) {
       TrainerOptions how = options(layout);
       how.optimizer_in_backward = true;
@@ -208,11 +210,15 @@ BOOST_AUTO_TEST_CASE(ranks_with_different_models_or_settings_are_told_the_first_
   const auto told = [&](const std::shared_ptr<const Graph>& other, int64_t batch) {
     const TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 1});
     return refusal([&] {
-      on_ranks(how, [&](comm::Communicator& world) { Trainer(world.rank() == 0 ? small : other, how, world, world.rank() == 0 ? 8 : batch, 9); });
+      on_ranks(how, [&](comm::Communicator& world) {
+        Trainer(world.rank() == 0 ? small : other, how, world, world.rank() == 0 ? 8 : batch, 9);
+      });
     });
   };
   BOOST_TEST(told(large, 8).find("rank 0 has 17 parameters, rank 1 has 29 parameters") != std::string::npos, told(large, 8));
-  BOOST_TEST(told(wide, 8).find("rank 0 has transformer.wte.weight f32 [17,12], rank 1 has transformer.wte.weight f32 [18,12]") != std::string::npos, told(wide, 8));
+  BOOST_TEST(told(wide, 8).find("rank 0 has transformer.wte.weight f32 [17,12], rank 1 has transformer.wte.weight f32 [18,12]") !=
+                 std::string::npos,
+             told(wide, 8));
   BOOST_TEST(told(small, 4).find("rank 0 has batch size 8, rank 1 has batch size 4") != std::string::npos, told(small, 4));
   BOOST_TEST(told(small, 8) == "not refused");
 }
@@ -278,7 +284,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
     reducer.begin(false, true);
     for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(0, std::span(&ranges[i].id, 1), stream);
     BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(0); }), name(ranges.size() - 1) + " got no gradient in this step's backward");
-    BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(0, std::span(&ranges[2].id, 1), stream); }), name(2) + " gets its gradient twice in one backward");
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(0, std::span(&ranges[2].id, 1), stream); }),
+                      name(2) + " gets its gradient twice in one backward");
     reducer.finish();
     BOOST_CHECK_EQUAL(reducer.timings().size() + 1, model.parameters(0).buckets().size());
   });
@@ -288,7 +295,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
 // stage's parameters and gradients are there whole as often as the plan has them at the same time.
 BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
   const auto graph = make_model({.vocabulary = 400, .width = 48, .layers = 6});
-  for (const Setup& plain : {Setup{"1f1b", 1, 2}, Setup{"loopedbfs", 1, 2, 1, 6, 2}, Setup{"loopedbfs", 2, 2, 1, 6, 2}, Setup{"1f1b", 1, 4}}) {
+  for (const Setup& plain :
+       {Setup{"1f1b", 1, 2}, Setup{"loopedbfs", 1, 2, 1, 6, 2}, Setup{"loopedbfs", 2, 2, 1, 6, 2}, Setup{"1f1b", 1, 4}}) {
     double bytes[2] = {}, expected = 0;
     for (const bool shard : {false, true}) {
       Setup layout = plain;
@@ -351,7 +359,8 @@ BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank
     on_ranks(how, [&](comm::Communicator& world) {
       Trainer trainer(graph, how, world, 8, 9);
       for (int i = 0; i < 2; ++i) {
-        const double loss = trainer.evaluator().run(batch).loss(), of_few = trainer.evaluator().run(few).loss();  // one rank has none of these
+        const double loss = trainer.evaluator().run(batch).loss(),
+                     of_few = trainer.evaluator().run(few).loss();  // one rank has none of these
         if (world.rank() == 0) losses.push_back(loss), losses.push_back(of_few);
         trainer.step(batch, 1e-2);
       }

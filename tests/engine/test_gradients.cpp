@@ -10,9 +10,14 @@ namespace {
 // A model on one rank whose parameters can be moved.
 class OneRank {
  public:
-  OneRank(std::shared_ptr<const Graph> graph, const Batch& batch, int microbatches = 1, bool recompute = false, const char* schedule = "gpipe")
-      : graph_(std::move(graph)), batch_(batch), cuts_(split_at(*graph_, {})), model_(graph_, cuts_, {0}, 0, shared_device(), {}),
-        pipeline_(model_, schedules::lower(schedules::make_plan(schedule, 1, 1, microbatches), {.unshard = false}), {recompute, false, nullptr}) {
+  OneRank(std::shared_ptr<const Graph> graph, const Batch& batch, int microbatches = 1, bool recompute = false,
+          const char* schedule = "gpipe")
+      : graph_(std::move(graph)),
+        batch_(batch),
+        cuts_(split_at(*graph_, {})),
+        model_(graph_, cuts_, {0}, 0, shared_device(), {}),
+        pipeline_(model_, schedules::lower(schedules::make_plan(schedule, 1, 1, microbatches), {.unshard = false}),
+                  {recompute, false, nullptr}) {
     parameters().initialize(pipeline_.stream(), 1);
     inputs_.batch = &batch_;
     inputs_.microbatches = split_batch(0, batch_.sequences, microbatches);
@@ -88,14 +93,34 @@ std::shared_ptr<const Graph> random_graph(uint64_t seed) {
     auto scope = graph->module("n." + std::to_string(i));
     const Value a = values[draw(values.size())], b = values[draw(values.size())];
     switch (draw(8)) {
-      case 0: values.push_back(graph->add(a, b)); break;
-      case 1: values.push_back(graph->multiply(a, graph->norm(b, "norm", {}))); break;
-      case 2: values.push_back(graph->activation(a, static_cast<ops::ActivationKind>(draw(3)))); break;
-      case 3: values.push_back(graph->norm(a, "norm", {draw(2) ? ops::NormKind::layer : ops::NormKind::rms, 1e-4f, true})); break;
-      case 4: values.push_back(graph->linear(a, "linear", {.out = 8, .bias = draw(2) == 0, .file_layout = draw(2) ? ops::WeightLayout::out_in : ops::WeightLayout::in_out, .init_scale = 0.4f})); break;
-      case 5: values.push_back(graph->attention(graph->linear(a, "qkv", {.out = 24, .init_scale = 0.4f}), {2, 2, 4})); break;
-      case 6: values.push_back(graph->gated_silu(a, b)); break;
-      case 7: values.push_back(graph->softmax(graph->linear(a, "scores", {.out = 8, .init_scale = 0.4f}))); break;
+      case 0:
+        values.push_back(graph->add(a, b));
+        break;
+      case 1:
+        values.push_back(graph->multiply(a, graph->norm(b, "norm", {})));
+        break;
+      case 2:
+        values.push_back(graph->activation(a, static_cast<ops::ActivationKind>(draw(3))));
+        break;
+      case 3:
+        values.push_back(graph->norm(a, "norm", {draw(2) ? ops::NormKind::layer : ops::NormKind::rms, 1e-4f, true}));
+        break;
+      case 4:
+        values.push_back(graph->linear(a, "linear",
+                                       {.out = 8,
+                                        .bias = draw(2) == 0,
+                                        .file_layout = draw(2) ? ops::WeightLayout::out_in : ops::WeightLayout::in_out,
+                                        .init_scale = 0.4f}));
+        break;
+      case 5:
+        values.push_back(graph->attention(graph->linear(a, "qkv", {.out = 24, .init_scale = 0.4f}), {2, 2, 4}));
+        break;
+      case 6:
+        values.push_back(graph->gated_silu(a, b));
+        break;
+      case 7:
+        values.push_back(graph->softmax(graph->linear(a, "scores", {.out = 8, .init_scale = 0.4f})));
+        break;
     }
     values.back() = graph->norm(values.back(), "out", {});  // keeps magnitudes near one
   }

@@ -1,7 +1,7 @@
 // Building and splitting graphs: errors name module and shapes, what crosses a cut follows from the graph.
-#include "support.hpp"
-
 #include <ppengine/base/error.hpp>
+
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::engine;

@@ -1,8 +1,8 @@
 // Hooks on buckets: what each makes of ranks' gradients, against sums in double made here.
-#include "support.hpp"
-
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/hooks.hpp>
+
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::engine;
@@ -17,7 +17,8 @@ std::vector<float> gradients(int rank, bool full) {
   std::vector<float> data(total);
   const auto number = [&](uint64_t i) { return static_cast<float>(mix(static_cast<uint64_t>(rank) * 7919 + i) >> 40) * 0x1p-23f - 1.0f; };
   for (size_t i = 0; i < rows; ++i)
-    for (size_t j = 0; j < columns; ++j) data[i * columns + j] = full ? number(i * columns + j) : float(i % 5) * 0.1f * float(j % 7) + number(0) * float(i % 3) * float(j % 4);
+    for (size_t j = 0; j < columns; ++j)
+      data[i * columns + j] = full ? number(i * columns + j) : float(i % 5) * 0.1f * float(j % 7) + number(0) * float(i % 3) * float(j % 4);
   for (size_t i = 0; i < extra; ++i) data[rows * columns + i] = number(10000 + i);
   return data;
 }
@@ -81,9 +82,10 @@ BOOST_AUTO_TEST_CASE(sums_are_exact_or_rounded_to_their_type) {
   for (const bool sharded : {false, true}) {
     const auto expected = exact(2, true);
     BOOST_TEST(error(reduce({.name = "allreduce"}, 2, 1, true, sharded)[0], expected) < 1e-6);
-    const double bf16 = error(reduce({.name = "bf16"}, 2, 1, true, sharded)[0], expected), fp16 = error(reduce({.name = "fp16"}, 2, 1, true, sharded)[0], expected);
-    BOOST_TEST(bf16 < 1.5 / 256);   // three roundings of half a unit
-    BOOST_TEST(bf16 > 1e-4);        // it did travel in few bits
+    const double bf16 = error(reduce({.name = "bf16"}, 2, 1, true, sharded)[0], expected),
+                 fp16 = error(reduce({.name = "fp16"}, 2, 1, true, sharded)[0], expected);
+    BOOST_TEST(bf16 < 1.5 / 256);  // three roundings of half a unit
+    BOOST_TEST(bf16 > 1e-4);       // it did travel in few bits
     BOOST_TEST(fp16 < 1.5 / 2048);
     BOOST_TEST(fp16 > 1e-5);
   }
@@ -98,7 +100,8 @@ BOOST_AUTO_TEST_CASE(none_leaves_every_rank_its_own) {
 BOOST_AUTO_TEST_CASE(powersgd_is_exact_for_matrices_of_its_rank) {
   const auto expected = exact(2, false);
   const auto got = reduce({.name = "powersgd", .rank = 4, .warmup = 1}, 2, 3, false, false);
-  for (size_t step = 0; step < 3; ++step) BOOST_TEST(error(got[step], expected) < 1e-4, "step " << step << ": " << error(got[step], expected));
+  for (size_t step = 0; step < 3; ++step)
+    BOOST_TEST(error(got[step], expected) < 1e-4, "step " << step << ": " << error(got[step], expected));
 }
 
 // With full matrices one step is far off, vectors never are, and what was lost comes back later: the mean approaches the gradient.
@@ -124,7 +127,8 @@ BOOST_AUTO_TEST_CASE(models_learn_with_every_hook) {
     how.parallel.data = 2;
     how.hook.name = name;
     const Outcome outcome = train(graph, how, std::vector<Batch>(30, batch), 1e-2);
-    BOOST_TEST(outcome.losses.back() < 0.5 * outcome.losses.front(), name << ": " << outcome.losses.front() << " to " << outcome.losses.back());
+    BOOST_TEST(outcome.losses.back() < 0.5 * outcome.losses.front(),
+               name << ": " << outcome.losses.front() << " to " << outcome.losses.back());
   }
   BOOST_CHECK_THROW(make_hook({.name = "gossip"}), ConfigError);
 }

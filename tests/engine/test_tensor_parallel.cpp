@@ -16,8 +16,8 @@ namespace {
 
 constexpr SmallModel gpt2{.width = 16, .layers = 2, .heads = 4};
 
-TrainerOptions options(int tensor, const std::string& schedule = "1f1b", int pipeline = 1, int stages = 0,
-                       int microbatches = 1, int data = 1) {
+TrainerOptions options(int tensor, const std::string& schedule = "1f1b", int pipeline = 1, int stages = 0, int microbatches = 1,
+                       int data = 1) {
   TrainerOptions result;
   result.parallel.tensor = tensor;
   result.parallel.schedule = schedule;
@@ -64,8 +64,7 @@ BOOST_AUTO_TEST_CASE(parts_of_a_packed_tensor_are_taken_section_by_section_and_m
   std::vector<float> whole(2 * 12), again(whole.size()), part(whole.size() / 2);
   std::iota(whole.begin(), whole.end(), 0.0f);
   Placement placement{1, 0, 2, {4, 4, 4}, {2, 12}};
-  const std::vector<float> expected[2] = {{0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21},
-                                          {2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23}};
+  const std::vector<float> expected[2] = {{0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21}, {2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23}};
   for (placement.rank = 0; placement.rank < 2; ++placement.rank) {
     take_part(placement, whole, part);
     BOOST_TEST(part == expected[placement.rank], boost::test_tools::per_element());
@@ -114,9 +113,8 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_give_the_losses_norms_and_weights_of_
     const Outcome expected = train(graph, options(1), data);
     for (const auto& how : {options(2), options(4), options(2, "1f1b", 2, 2, 4), options(2, "zbvzerobubble", 2, 4, 4),
                             options(2, "dualpipev", 1, 2, 4), options(2, "1f1b", 1, 0, 2, 2)})
-      BOOST_TEST_CONTEXT("tied " << model.tied << ", rms " << model.rms << ", dropout " << model.dropout << ", tp "
-                                 << how.parallel.tensor << ", pp " << how.parallel.pipeline << ", dp "
-                                 << how.parallel.data << ", " << how.parallel.schedule)
+      BOOST_TEST_CONTEXT("tied " << model.tied << ", rms " << model.rms << ", dropout " << model.dropout << ", tp " << how.parallel.tensor
+                                 << ", pp " << how.parallel.pipeline << ", dp " << how.parallel.data << ", " << how.parallel.schedule)
     check_same(train(graph, how, data), expected);
   }
 }
@@ -210,44 +208,41 @@ BOOST_AUTO_TEST_CASE(recomputed_blocks_and_measured_stages_train_alike) {
 BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {
   const auto graph = make_model(gpt2);
   for (const bool sequence_parallel : {false, true}) {
-  std::vector<Batch> data;
-  for (int i = 0; i < 4; ++i) data.push_back(make_batch(4, 8, 17, static_cast<uint64_t>(i + 1) * 1000, true));
-  Outcome ranks[2];
-  TrainerOptions how = options(2);
-  how.parallel.sequence_parallel = sequence_parallel;
-  how.parallel.device = shared_device();
-  comm::LocalOptions local;
-  local.devices.assign(2, shared_device());
-  comm::run_threads(2, local, [&](comm::Communicator& world) {
-    Trainer trainer(graph, how, world, 4, 8);
-    for (const Batch& batch : data) trainer.step(batch, 1e-2);
-    collect(trainer, ranks[world.rank()]);
-  });
-  const auto sharded = shard_graph(graph, 1, 2);
-  int compared = 0;
-  for (const auto& [name, values] : ranks[1].weights) {
-    if (sharded->parameters()[static_cast<size_t>(sharded->find_parameter(name))].placement.is_split()) continue;
-    BOOST_TEST(values == ranks[0].weights.at(name), name << " differs");
-    ++compared;
-  }
-  BOOST_TEST(compared == 1 + 4 * 2 + 2);  // positions, norms of two blocks and the last one
+    std::vector<Batch> data;
+    for (int i = 0; i < 4; ++i) data.push_back(make_batch(4, 8, 17, static_cast<uint64_t>(i + 1) * 1000, true));
+    Outcome ranks[2];
+    TrainerOptions how = options(2);
+    how.parallel.sequence_parallel = sequence_parallel;
+    how.parallel.device = shared_device();
+    comm::LocalOptions local;
+    local.devices.assign(2, shared_device());
+    comm::run_threads(2, local, [&](comm::Communicator& world) {
+      Trainer trainer(graph, how, world, 4, 8);
+      for (const Batch& batch : data) trainer.step(batch, 1e-2);
+      collect(trainer, ranks[world.rank()]);
+    });
+    const auto sharded = shard_graph(graph, 1, 2);
+    int compared = 0;
+    for (const auto& [name, values] : ranks[1].weights) {
+      if (sharded->parameters()[static_cast<size_t>(sharded->find_parameter(name))].placement.is_split()) continue;
+      BOOST_TEST(values == ranks[0].weights.at(name), name << " differs");
+      ++compared;
+    }
+    BOOST_TEST(compared == 1 + 4 * 2 + 2);  // positions, norms of two blocks and the last one
   }
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_divided_is_refused_with_the_reason) {
-  BOOST_TEST(refusal(make_model({.width = 12, .heads = 3}), 2) ==
-             "--tp 2 does not divide the 3 heads of transformer.h.0.attn");
+  BOOST_TEST(refusal(make_model({.width = 12, .heads = 3}), 2) == "--tp 2 does not divide the 3 heads of transformer.h.0.attn");
   BOOST_TEST(refusal(make_model({.width = 16, .heads = 4}), 3) ==
              "--tp 3 does not divide the output width of transformer.h.0.attn.c_attn, which is 16");
   Graph plain;
   plain.linear(plain.input("x", 4), "only", {.out = 4});
-  BOOST_TEST(
-      refusal(std::make_shared<const Graph>(plain), 2).starts_with("--tp 2: the model does not say how to divide it"));
+  BOOST_TEST(refusal(std::make_shared<const Graph>(plain), 2).starts_with("--tp 2: the model does not say how to divide it"));
   Graph open = plain;
   open.output({1});
   open.tensor_plan({{"only", TensorSplit::outputs}});
-  BOOST_TEST(
-      refusal(std::make_shared<const Graph>(open), 2).starts_with("the output is divided over tensor-parallel ranks"));
+  BOOST_TEST(refusal(std::make_shared<const Graph>(open), 2).starts_with("the output is divided over tensor-parallel ranks"));
   open.tensor_plan({{"other", TensorSplit::outputs}});
   BOOST_TEST(refusal(std::make_shared<const Graph>(open), 2) ==
              "the tensor plan names other, and the model has no such linear or embedding");

@@ -1,11 +1,11 @@
 // One truth: every schedule, split and number of ranks trains like one rank; nothing is allocated in a steady step.
-#include "support.hpp"
-
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measured.hpp>
 #include <ppengine/engine/node.hpp>
-#include <ppengine/schedules/registry.hpp>
 #include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/schedules/registry.hpp>
+
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::engine;
@@ -49,7 +49,8 @@ class Breaking final : public NodeOp {
  public:
   const char* kind() const override { return "breaking"; }
   double flops(const Graph&, const Node&, int64_t, int64_t) const override { return 1; }
-  std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&, const CompileOptions& how) const override {
+  std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
+                                        const CompileOptions& how) const override {
     struct Compiled final : CompiledNode {
       size_t bytes;
       int runs = 0;
@@ -64,7 +65,8 @@ class Breaking final : public NodeOp {
       void backward(Emitter& emit) override {
         const BufferId diff_dst = emit.output_gradient();
         const GradientTarget target = emit.begin_gradient(0, false);
-        emit.input_half({diff_dst}, {target.diff}, [=, this](const Run& run) { run.stream.copy(run.at(target.diff), run.at(diff_dst), bytes); });
+        emit.input_half({diff_dst}, {target.diff},
+                        [=, this](const Run& run) { run.stream.copy(run.at(target.diff), run.at(diff_dst), bytes); });
         emit.finish_gradient(0, target);
       }
     };
@@ -138,7 +140,8 @@ BOOST_AUTO_TEST_CASE(an_overlapped_pair_that_took_longer_than_its_parts_can_be_s
 BOOST_AUTO_TEST_CASE(a_run_repeated_gives_the_same_bits) {
   const auto graph = make_model({.layers = 2, .dropout = 0.1f});
   const auto data = batches(4, 6);
-  const Outcome first = train(graph, options("zbvzerobubble", 2, 4, 3), data), second = train(graph, options("zbvzerobubble", 2, 4, 3), data);
+  const Outcome first = train(graph, options("zbvzerobubble", 2, 4, 3), data),
+                second = train(graph, options("zbvzerobubble", 2, 4, 3), data);
   BOOST_TEST(first.losses == second.losses, boost::test_tools::per_element());
   BOOST_TEST(difference(first.weights, second.weights) == 0.0);
 }
@@ -207,16 +210,16 @@ BOOST_AUTO_TEST_CASE(activation_memory_follows_the_plan_and_not_the_number_of_mi
     });
     return bytes;
   };
-  BOOST_TEST(blocks("1f1b", 16) == blocks("1f1b", 4));          // p microbatches, whatever m is
-  BOOST_TEST(blocks("gpipe", 16) > 3 * blocks("gpipe", 4));     // m of them
+  BOOST_TEST(blocks("1f1b", 16) == blocks("1f1b", 4));       // p microbatches, whatever m is
+  BOOST_TEST(blocks("gpipe", 16) > 3 * blocks("gpipe", 4));  // m of them
 }
 
 BOOST_AUTO_TEST_CASE(impossible_requests_are_refused_before_training_starts) {
   const auto graph = make_model({.layers = 2});
   const auto data = batches(1, 4);
-  BOOST_CHECK_THROW(train(graph, options("1f1b", 2, 2, 8), data), ConfigError);                  // fewer sequences than microbatches
-  BOOST_CHECK_THROW(train(graph, options("1f1b", 1, 1, 1, 3), data), ConfigError);               // dp does not divide the batch
-  BOOST_CHECK_THROW(train(graph, options("zbvzerobubble", 2, 6, 4), data), ConfigError);         // three stages a rank
+  BOOST_CHECK_THROW(train(graph, options("1f1b", 2, 2, 8), data), ConfigError);           // fewer sequences than microbatches
+  BOOST_CHECK_THROW(train(graph, options("1f1b", 1, 1, 1, 3), data), ConfigError);        // dp does not divide the batch
+  BOOST_CHECK_THROW(train(graph, options("zbvzerobubble", 2, 6, 4), data), ConfigError);  // three stages a rank
   TrainerOptions how = options("1f1b", 2, 2, 4);
   how.parallel.split = {"transformer.h.7"};
   BOOST_CHECK_THROW(train(graph, how, data), ConfigError);

@@ -32,8 +32,7 @@ Bytes mutate(Bytes input, const std::vector<Bytes>& corpus, std::mt19937& random
   auto pick = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
   for (std::size_t changes = 1 + pick(4); changes > 0; --changes) {
     const std::size_t at = pick(input.size() + 1), length = std::min(pick(16) + 1, input.size() - at);
-    const auto begin = input.begin() + static_cast<std::ptrdiff_t>(at),
-               end = begin + static_cast<std::ptrdiff_t>(length);
+    const auto begin = input.begin() + static_cast<std::ptrdiff_t>(at), end = begin + static_cast<std::ptrdiff_t>(length);
     switch (pick(5)) {
       case 0:
         if (at < input.size()) input[at] = static_cast<std::uint8_t>(random());

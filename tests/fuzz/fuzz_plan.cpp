@@ -2,11 +2,12 @@
 // errors may come out, and a valid plan must survive the round trip.
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/simulate.hpp>
 #include <ppengine/schedules/validate.hpp>
-#include <string_view>
 
 using namespace ppengine::schedules;
 

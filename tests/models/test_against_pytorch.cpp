@@ -1,8 +1,9 @@
 // Real model folders against transformers and torch.optim.AdamW: logits, and losses, norms and weights of ten steps, for every schedule and
 // for splits over ranks. The values come from reference/make_training_reference.py.
 #include <boost/test/unit_test.hpp>
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <cmath>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/threads.hpp>
@@ -51,8 +52,8 @@ struct Layout {
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
-  return out << l.schedule << ", " << l.pipeline << " x " << l.data << " x " << l.tensor << " ranks, "
-             << l.stages << " stages, " << l.microbatches << " microbatches" << (l.sequence_parallel ? ", tokens divided" : "") << (l.shard ? ", sharded" : "");
+  return out << l.schedule << ", " << l.pipeline << " x " << l.data << " x " << l.tensor << " ranks, " << l.stages << " stages, "
+             << l.microbatches << " microbatches" << (l.sequence_parallel ? ", tokens divided" : "") << (l.shard ? ", sharded" : "");
 }
 
 const Layout layouts[] = {{"1f1b"},
@@ -176,16 +177,23 @@ BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
 
 // Tensor-parallel ranks: 2, beside others. They have uneven parts of the vocabulary of 37.
 const char* const divisible[] = {"gpt2_tied", "gpt2_even", "llama_even"};
-const Layout tensor_layouts[] = {{"1f1b", 1, 1, 0, 1, 2}, {"1f1b", 1, 1, 0, 2, 2}, {"1f1b", 2, 1, 0, 4, 2}, {"1f1b", 1, 2, 0, 2, 2},
-                                 {"zbvzerobubble", 2, 1, 4, 4, 2}, {"dualpipev", 2, 1, 4, 4, 2}, {"interleavedzerobubble", 2, 2, 4, 2, 2},
-                                 {"1f1b", 1, 1, 0, 1, 2, true}, {"zbvzerobubble", 2, 1, 4, 4, 2, true}, {"1f1b", 2, 2, 0, 2, 2, true},
+const Layout tensor_layouts[] = {{"1f1b", 1, 1, 0, 1, 2},
+                                 {"1f1b", 1, 1, 0, 2, 2},
+                                 {"1f1b", 2, 1, 0, 4, 2},
+                                 {"1f1b", 1, 2, 0, 2, 2},
+                                 {"zbvzerobubble", 2, 1, 4, 4, 2},
+                                 {"dualpipev", 2, 1, 4, 4, 2},
+                                 {"interleavedzerobubble", 2, 2, 4, 2, 2},
+                                 {"1f1b", 1, 1, 0, 1, 2, true},
+                                 {"zbvzerobubble", 2, 1, 4, 4, 2, true},
+                                 {"1f1b", 2, 2, 0, 2, 2, true},
                                  {"1f1b", 1, 2, 0, 2, 2, false, true}};
 
 BOOST_AUTO_TEST_CASE(logits_of_tensor_parallel_ranks) {
   const TemporaryFolder temporary;
   for (const std::string name : divisible)
-    for (const Layout layout : {Layout{"1f1b", 1, 1, 0, 1, 2}, Layout{"1f1b", 2, 1, 0, 2, 2}, Layout{"1f1b", 1, 2, 0, 2, 2},
-                                Layout{"1f1b", 2, 1, 0, 2, 2, true}})
+    for (const Layout layout :
+         {Layout{"1f1b", 1, 1, 0, 1, 2}, Layout{"1f1b", 2, 1, 0, 2, 2}, Layout{"1f1b", 1, 2, 0, 2, 2}, Layout{"1f1b", 2, 1, 0, 2, 2, true}})
       BOOST_TEST_CONTEXT(name << ", " << layout) check_logits(name, layout, (temporary.path / "logits.safetensors").string());
 }
 
@@ -222,7 +230,8 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_tensor_parallel_ranks_is_resumed_with_other
 BOOST_AUTO_TEST_CASE(a_checkpoint_of_sharded_ranks_is_resumed_with_other_layouts_and_the_reverse) {
   const TemporaryFolder temporary;
   const std::string save = (temporary.path / "model").string();
-  const Layout sharded{"1f1b", 1, 2, 0, 2, 1, false, true}, pipeline{"1f1b", 2, 1, 0, 2}, all{"interleavedzerobubble", 2, 2, 4, 2, 2, false, true};
+  const Layout sharded{"1f1b", 1, 2, 0, 2, 1, false, true}, pipeline{"1f1b", 2, 1, 0, 2},
+      all{"interleavedzerobubble", 2, 2, 4, 2, 2, false, true};
   for (const std::string name : {"gpt2_tied", "llama_even"})
     for (const auto& [before, after] : {std::pair(sharded, pipeline), std::pair(pipeline, sharded), std::pair(all, sharded)})
       BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {

@@ -88,7 +88,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_supported_is_refused_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(absurd_sizes_are_refused_before_anything_is_computed) {
-  for (const char* field : {"vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings", "num_attention_heads", "head_dim"})
+  for (const char* field : {"vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+                            "num_attention_heads", "head_dim"})
     for (const char* value : {"0", "-1", "1000000000", "9223372036854775807", "18446744073709551616", "1e30"}) {
       const std::string text = std::string("{\"model_type\":\"llama\",\"") + field + "\":" + value + "}";
       BOOST_CHECK(contains(error_of([&] { parse_config(text, "c"); }), field));

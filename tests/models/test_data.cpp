@@ -1,6 +1,7 @@
 // Token data: files NumPy wrote, text, the addition task, order and position. Reference: reference/make_reference.py.
-#include <algorithm>
 #include <boost/test/unit_test.hpp>
+
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -41,7 +42,8 @@ BOOST_AUTO_TEST_CASE(npy_files_of_every_integer_type_byte_order_and_version_are_
     for (std::uint64_t i = 0; i < 24; ++i) BOOST_CHECK_EQUAL(file.at(i), static_cast<std::int64_t>(i));
   }
   const std::string header = "{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }\n";
-  const NpyFile largest(write("largest.npy", std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + '\0' + header + std::string(8, '\xff')));
+  const NpyFile largest(write(
+      "largest.npy", std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + '\0' + header + std::string(8, '\xff')));
   BOOST_CHECK_EQUAL(largest.at(0), INT64_MAX);  // not -1, which would be padding
 }
 
@@ -76,7 +78,8 @@ BOOST_AUTO_TEST_CASE(a_stream_is_cut_into_sequences_that_share_one_token) {
   const Sequence second = read(*source, 1);
   BOOST_CHECK((second.inputs == Ids{5, 6, 7, 8, 9}));
   BOOST_CHECK((second.targets == Ids{6, 7, 8, 9, 10}));
-  const auto bin = open_data(write("x.bin", std::string("\x01\x00\x02\x00\xff\xff", 6)).string(), {.sequence_length = 2, .vocabulary = 65536});
+  const auto bin =
+      open_data(write("x.bin", std::string("\x01\x00\x02\x00\xff\xff", 6)).string(), {.sequence_length = 2, .vocabulary = 65536});
   BOOST_CHECK((read(*bin, 0).targets == Ids{2, 65535}));
   const auto text = open_data(write("x.txt", "hello").string(), {.sequence_length = 4, .vocabulary = 256});
   BOOST_CHECK((read(*text, 0).inputs == Ids{'h', 'e', 'l', 'l'}));

@@ -157,7 +157,8 @@ BOOST_AUTO_TEST_CASE(a_short_cache_takes_turns_and_gives_the_same) {
 // What narrow weights are worth is tested in tests/ops; here: every path through the engine reads them the same way.
 BOOST_AUTO_TEST_CASE(narrow_weights_give_the_same_tokens_in_every_split) {
   const Folder folder;
-  for (const ops::WeightStorage& weights : {ops::WeightStorage{ops::WeightFormat::bf16, 0}, {ops::WeightFormat::int8, 0}, {ops::WeightFormat::int8, 8}}) {
+  for (const ops::WeightStorage& weights :
+       {ops::WeightStorage{ops::WeightFormat::bf16, 0}, {ops::WeightFormat::int8, 0}, {ops::WeightFormat::int8, 8}}) {
     auto options = options_for(folder, {"Hello there", "a b c d"});
     options.weights = weights;
     const Outcome whole = generate(options);

@@ -43,9 +43,8 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_give_the_tokens_of_one_rank) {
     for (const bool drawn : {false, true}) {
       const auto expected = generate(folder, 1, 1, drawn);
       BOOST_TEST(expected[1].size() == 6u);
-      for (const int pipeline : {1, 2})
-        BOOST_TEST_CONTEXT(folder << ", drawn " << drawn << ", " << pipeline << " x 2 ranks")
-        BOOST_TEST((generate(folder, pipeline, 2, drawn) == expected));
+      for (const int pipeline : {1, 2}) BOOST_TEST_CONTEXT(folder << ", drawn " << drawn << ", " << pipeline << " x 2 ranks")
+      BOOST_TEST((generate(folder, pipeline, 2, drawn) == expected));
     }
 }
 

@@ -1,8 +1,9 @@
 // safetensors: files that transformers saved, files that lie, and what we write. Reference: reference/make_reference.py.
-#include <bit>
 #include <boost/test/unit_test.hpp>
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <bit>
+#include <cmath>
 #include <thread>
 
 #include <ppengine/models/parameters.hpp>
@@ -61,10 +62,12 @@ BOOST_AUTO_TEST_CASE(every_f16_and_the_rounding_to_bf16_equal_the_compilers) {
   read_f32(tensor, 0, got.size(), got.data());
   for (std::size_t i = 0; i < got.size(); ++i) {
     const float expected = static_cast<float>(std::bit_cast<_Float16>(halves[i]));
-    BOOST_REQUIRE(std::isnan(expected) ? std::isnan(got[i]) : std::bit_cast<std::uint32_t>(got[i]) == std::bit_cast<std::uint32_t>(expected));
+    BOOST_REQUIRE(std::isnan(expected) ? std::isnan(got[i])
+                                       : std::bit_cast<std::uint32_t>(got[i]) == std::bit_cast<std::uint32_t>(expected));
   }
   const std::vector<std::pair<std::uint32_t, std::uint16_t>> rounding{{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
-    {0x3f818000, 0x3f82}, {0x7f7fffff, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x00000001, 0x0000}};
+                                                                      {0x3f818000, 0x3f82}, {0x7f7fffff, 0x7f80}, {0xff800000, 0xff80},
+                                                                      {0x7f800001, 0x7fc0}, {0x00000001, 0x0000}};
   for (const auto& [bits, expected] : rounding) {
     StoredTensor one{"t", StoredType::f32, "F32", {1}, 1, reinterpret_cast<const std::byte*>(&bits), 4, "f"};
     std::uint16_t value = 0;
@@ -91,8 +94,10 @@ BOOST_AUTO_TEST_CASE(hostile_files_are_refused_and_name_the_tensor) {
   const auto one = [&](const std::string& entry, std::size_t bytes = 8) {
     return open(file_of("{\"a\":" + entry + "}", std::string(bytes, 'x')));
   };
-  BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), "stands twice"));
-  BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), "overlap"));
+  BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})"),
+                       "stands twice"));
+  BOOST_CHECK(
+      contains(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), "overlap"));
   BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), "leave a gap"));
   BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), "need 12"));
   BOOST_CHECK(contains(one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]})"), "more elements"));
@@ -149,15 +154,18 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_config_json_is_named) {
   BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), tied_files); }), "tensor 'transformer.h.1."));
   other = *tied.gpt2();
   other.inner = 24;
-  BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), tied_files); }), "c_fc.weight' has shape [12, 20], but config.json asks for [12, 24]"));
+  BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), tied_files); }),
+                       "c_fc.weight' has shape [12, 20], but config.json asks for [12, 24]"));
   other = *untied.gpt2();
   other.tied_head = true;
   const WeightFiles untied_files = WeightFiles::open(data_folder() / "gpt2_untied_f16");
-  BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), untied_files); }), "'lm_head.weight' differs from 'transformer.wte.weight'"));
+  BOOST_CHECK(contains(error_of([&] { match_parameters(make_config(other), untied_files); }),
+                       "'lm_head.weight' differs from 'transformer.wte.weight'"));
 }
 
 BOOST_AUTO_TEST_CASE(threads_write_slices_and_the_file_appears_when_complete) {
-  const std::vector<TensorSpec> specs{{"small", StoredType::bf16, {3}}, {"w", StoredType::f32, {100, 7}}, {"empty", StoredType::f32, {0, 4}}};
+  const std::vector<TensorSpec> specs{
+      {"small", StoredType::bf16, {3}}, {"w", StoredType::f32, {100, 7}}, {"empty", StoredType::f32, {0, 4}}};
   std::vector<float> values(700);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5f;
   auto writer = SafetensorsWriter::create(path, SafetensorsLayout(specs));
@@ -187,7 +195,8 @@ BOOST_AUTO_TEST_CASE(threads_write_slices_and_the_file_appears_when_complete) {
 }
 
 BOOST_AUTO_TEST_CASE(above_a_size_there_are_shards_and_old_ones_disappear) {
-  const std::vector<TensorSpec> specs{{"a", StoredType::f32, {10}}, {"b", StoredType::f32, {10}}, {"c", StoredType::f32, {30}}, {"d", StoredType::f32, {2}}};
+  const std::vector<TensorSpec> specs{
+      {"a", StoredType::f32, {10}}, {"b", StoredType::f32, {10}}, {"c", StoredType::f32, {30}}, {"d", StoredType::f32, {2}}};
   const std::vector<float> values(30, 1.5f);
   const auto save = [&](std::uint64_t limit) {
     auto writer = SafetensorsWriter::create(path, SafetensorsLayout(specs, limit));

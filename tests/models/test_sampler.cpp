@@ -1,6 +1,7 @@
 // Sampling: the sets that top-k, top-p and min-p leave, penalties, frequencies, stop strings. Expected sets are worked out by hand.
-#include <algorithm>
 #include <boost/test/unit_test.hpp>
+
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -83,9 +84,9 @@ BOOST_AUTO_TEST_CASE(a_draw_depends_on_seed_request_and_position_only) {
 }
 
 BOOST_AUTO_TEST_CASE(wrong_options_are_refused) {
-  for (const SamplingOptions& bad : {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = NAN}, SamplingOptions{.top_k = -1},
-                                     SamplingOptions{.top_p = 0}, SamplingOptions{.top_p = 1.1}, SamplingOptions{.min_p = 2},
-                                     SamplingOptions{.repetition_penalty = 0}})
+  for (const SamplingOptions& bad :
+       {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = NAN}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},
+        SamplingOptions{.top_p = 1.1}, SamplingOptions{.min_p = 2}, SamplingOptions{.repetition_penalty = 0}})
     BOOST_CHECK_THROW(check(bad), ConfigError);
 }
 

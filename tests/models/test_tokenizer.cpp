@@ -1,8 +1,9 @@
 // The tokenizer against Hugging Face's: ids, decoded and streamed text. Reference: reference/make_reference.py; the comparison
 // on random text for every kind of tokenizer is reference/compare_tokenizers.py.
 #include <boost/test/unit_test.hpp>
-#include <chrono>
 #include <nlohmann/json.hpp>
+
+#include <chrono>
 
 #include <ppengine/models/tokenizer.hpp>
 #include <ppengine/models/tokenizer/detail/regex.hpp>
@@ -67,7 +68,8 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_no_text_are_read_as_replacement_characters) 
   const Tokenizer tokenizer = Tokenizer::load(folder() / "gpt2.json");
   const std::string fffd = "\xEF\xBF\xBD";
   // The parts are those of the Unicode standard, table 3-8 (and of Python's errors="replace").
-  BOOST_CHECK(tokenizer.encode("a\xF0\x80\x80" "b\xE2\x82") == tokenizer.encode("a" + fffd + fffd + fffd + "b" + fffd));
+  BOOST_CHECK(tokenizer.encode("a\xF0\x80\x80"
+                               "b\xE2\x82") == tokenizer.encode("a" + fffd + fffd + fffd + "b" + fffd));
   BOOST_CHECK(tokenizer.encode("\xED\xA0\x80\xF4\x90\xC0\xAF") == tokenizer.encode(fffd + fffd + fffd + fffd + fffd + fffd + fffd));
   BOOST_CHECK(tokenizer.encode(std::string("a\0b", 3)).size() >= 3);
 }
@@ -81,7 +83,9 @@ BOOST_AUTO_TEST_CASE(a_stream_holds_back_a_character_that_is_not_complete) {
   for (std::int32_t id : {0, 1, 2}) BOOST_CHECK_EQUAL(stream.push(id), "");
   BOOST_CHECK_EQUAL(stream.push(3), "😀");
   BOOST_CHECK_EQUAL(stream.push(0), "");
-  BOOST_CHECK_EQUAL(stream.push(4), "\xEF\xBF\xBD" "a");
+  BOOST_CHECK_EQUAL(stream.push(4),
+                    "\xEF\xBF\xBD"
+                    "a");
   BOOST_CHECK_EQUAL(stream.push(0), "");
   BOOST_CHECK_EQUAL(stream.finish(), "\xEF\xBF\xBD");
   for (int i = 0; i < 200; ++i) BOOST_CHECK_EQUAL(stream.push(4), "a");  // far longer than its window
@@ -103,11 +107,17 @@ BOOST_AUTO_TEST_CASE(what_is_not_supported_or_broken_is_named_with_its_field) {
   BOOST_CHECK(contains(changed("/model/vocab/a", 4294967296), "model.vocab"));
   BOOST_CHECK(contains(changed("/model/unk_token", "<unk>"), "model.unk_token '<unk>'"));
   BOOST_CHECK(contains(changed("/normalizer", {{"type", "Precompiled"}}), "normalizer.type is 'Precompiled'"));
-  BOOST_CHECK(contains(changed("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}}), "pre_tokenizer.pretokenizers[0].type"));
+  BOOST_CHECK(contains(changed("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}}),
+                       "pre_tokenizer.pretokenizers[0].type"));
   BOOST_CHECK(contains(changed("/decoder", {{"type", "WordPiece"}}), "decoder.type"));
-  BOOST_CHECK(contains(changed("/post_processor", {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}, {"special_tokens", json::object()}}), "'<s>'"));
+  BOOST_CHECK(contains(
+      changed("/post_processor",
+              {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}, {"special_tokens", json::object()}}),
+      "'<s>'"));
   for (const char* pattern : {"[a&&b]", "(?~x)", "\\y", "(", "[a", "a{2,1}", "[^[^a]]", "(*FAIL)", "\\p{Nonsense}", ""})
-    BOOST_CHECK(contains(changed("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}), "pre_tokenizer.pattern"));
+    BOOST_CHECK(contains(
+        changed("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}),
+        "pre_tokenizer.pattern"));
   BOOST_CHECK(contains(changed("/version", "2.0"), "version"));
 }
 
@@ -116,15 +126,16 @@ BOOST_AUTO_TEST_CASE(onigurumas_syntax_is_translated) {  // doc/RE of Oniguruma 
   BOOST_CHECK_EQUAL(translate_pattern("a{1,3}+b{2}?c{,4}"), "(?:a{1,3})+(?:b{2})?c{0,4}");
   BOOST_CHECK_EQUAL(translate_pattern("é{2}+"), "(?:é{2})+");
   BOOST_CHECK_EQUAL(translate_pattern("[^(x|[.,])]+"), "[^(x|.,)]+");
-  BOOST_CHECK_EQUAL(translate_pattern(R"(\h\p{Letter}\p{^L}\P{N}\p{Han}(?m:.)\u3042\v)"), R"([0-9A-Fa-f][\p{L}][\P{L}][^\p{N}][\p{sc:han}](?s:.)\x{3042}\x0b)");
+  BOOST_CHECK_EQUAL(translate_pattern(R"(\h\p{Letter}\p{^L}\P{N}\p{Han}(?m:.)\u3042\v)"),
+                    R"([0-9A-Fa-f][\p{L}][\P{L}][^\p{N}][\p{sc:han}](?s:.)\x{3042}\x0b)");
   std::vector<tokenizer::Match> matches;
   tokenizer::Regex("x*").find_all("axxb", matches);  // empty matches as Oniguruma's find_iter gives them
   BOOST_CHECK_EQUAL(matches.size(), 3u);
 }
 
 BOOST_AUTO_TEST_CASE(normal_forms_equal_the_standards_examples) {  // UAX 15, figures 3 to 6
-  using tokenizer::normalize;
   using tokenizer::NormalForm;
+  using tokenizer::normalize;
   BOOST_CHECK_EQUAL(normalize("\u212B\u2126", NormalForm::nfc), "\u00C5\u03A9");
   BOOST_CHECK_EQUAL(normalize("\u1E9B\u0323", NormalForm::nfd), "\u017F\u0323\u0307");
   BOOST_CHECK_EQUAL(normalize("\u1E9B\u0323", NormalForm::nfc), "\u1E9B\u0323");
@@ -139,7 +150,8 @@ BOOST_AUTO_TEST_CASE(a_million_characters_take_less_than_a_second) {
   std::string text;
   std::uint32_t state = 1;
   while (text.size() < 1'000'000) {  // words of random letters: hardly any comes twice
-    for (std::uint32_t n = 2 + (state >> 29); n > 0; --n) text += static_cast<char>('a' + (state = state * 1664525u + 1013904223u) % 65536 / 2521);
+    for (std::uint32_t n = 2 + (state >> 29); n > 0; --n)
+      text += static_cast<char>('a' + (state = state * 1664525u + 1013904223u) % 65536 / 2521);
     text += ' ';
   }
   const auto start = std::chrono::steady_clock::now();

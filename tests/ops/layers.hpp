@@ -1,8 +1,10 @@
 // What the tests of norms, activations, softmax and losses share: reference values from PyTorch, every implementation of an op.
 #pragma once
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include <fstream>
+
 #include <ppengine/ops/implementation.hpp>
 
 #include "support.hpp"

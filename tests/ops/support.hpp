@@ -2,16 +2,18 @@
 #pragma once
 
 #include <boost/test/unit_test.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <ppengine/ops/memory.hpp>
-#include <ppengine/ops/kernel_library.hpp>
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/type.hpp>
 #include <string>
 #include <vector>
+
+#include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/ops/memory.hpp>
+#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/type.hpp>
 
 namespace ppengine::ops::support {
 

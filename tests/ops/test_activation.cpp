@@ -19,16 +19,21 @@ double silu_in_double(double x) { return x / (1 + std::exp(-x)); }
 
 double in_double(ActivationKind kind, double x) {
   switch (kind) {
-    case ActivationKind::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case ActivationKind::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case ActivationKind::silu: return silu_in_double(x);
-    case ActivationKind::relu: return std::max(x, 0.0);
+    case ActivationKind::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ActivationKind::gelu_erf:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case ActivationKind::silu:
+      return silu_in_double(x);
+    case ActivationKind::relu:
+      return std::max(x, 0.0);
   }
   return 0;
 }
 
 // |actual - expected| <= relative · |expected| + absolute, element by element.
-void check_each(const std::string& what, const std::vector<float>& actual, const std::vector<float>& expected, double relative, double absolute) {
+void check_each(const std::string& what, const std::vector<float>& actual, const std::vector<float>& expected, double relative,
+                double absolute) {
   BOOST_REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
     BOOST_CHECK_MESSAGE(std::abs(double(actual[i]) - expected[i]) <= relative * std::abs(expected[i]) + absolute,
@@ -47,7 +52,8 @@ BOOST_AUTO_TEST_CASE(equals_pytorch_to_a_few_units_in_the_last_place) {
       const auto values = floats(one["x"]);
       const ActivationSpec spec{kind, static_cast<int64_t>(values.size())};
       for (const auto& [implementation, op] : every_implementation<Activation>(*device(), spec)) {
-        const Array x(stream, values), y(stream, values.size()), ones(stream, std::vector<float>(values.size(), 1.0f)), slope(stream, values.size());
+        const Array x(stream, values), y(stream, values.size()), ones(stream, std::vector<float>(values.size(), 1.0f)),
+            slope(stream, values.size());
         op->forward(stream, x.data(), y.data());
         op->backward_input(stream, x.data(), ones.data(), slope.data());
         check_each(implementation + " " + name, y.get(), floats(one["y"]), 1e-6, 5e-7);
@@ -67,7 +73,8 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
           y.push_back(in_double(kind, x[i]));
           gradient.push_back((in_double(kind, x[i] + 1e-5) - in_double(kind, x[i] - 1e-5)) / 2e-5 * diff[i]);
         }
-        for (const auto& [implementation, op] : every_implementation<Activation>(*device(), ActivationSpec{kind, static_cast<int64_t>(count), type})) {
+        for (const auto& [implementation, op] :
+             every_implementation<Activation>(*device(), ActivationSpec{kind, static_cast<int64_t>(count), type})) {
           const Array on_x(stream, x, type), on_y(stream, count, type), on_diff(stream, diff, type);
           op->forward(stream, on_x.data(), on_y.data());
           check_close(implementation + name, on_y.get(), y, tolerance(type, 5e-7));
@@ -103,7 +110,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_fine) {
 BOOST_AUTO_TEST_CASE(gated_silu_equals_finite_differences_also_as_halves_of_one_matrix) {
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
-    for (const auto& [rows, width, stride] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 7, 14}, {5, 33, 33}, {2, 64, 128}, {0, 5, 5}}) {
+    for (const auto& [rows, width, stride] :
+         {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 7, 14}, {5, 33, 33}, {2, 64, 128}, {0, 5, 5}}) {
       const auto n = static_cast<size_t>(rows * stride), m = static_cast<size_t>(rows * width);
       const bool halves = stride == 2 * width;
       const auto gate = rounded(random_values(n, 1, 5), type), up = halves ? gate : rounded(random_values(n, 2), type);
@@ -118,10 +126,12 @@ BOOST_AUTO_TEST_CASE(gated_silu_equals_finite_differences_also_as_halves_of_one_
         (halves ? diff_gate : diff_up)[at + shift] = silu_in_double(g) * diff[i];
       }
       const auto op = GatedSilu::make(*device(), {rows, width, stride, type});
-      const Array on_gate(stream, gate, type), on_up(stream, up, type), on_y(stream, m, type), on_diff(stream, diff, type), to_gate(stream, n, type),
-          to_up(stream, n, type);
+      const Array on_gate(stream, gate, type), on_up(stream, up, type), on_y(stream, m, type), on_diff(stream, diff, type),
+          to_gate(stream, n, type), to_up(stream, n, type);
       const size_t bytes = shift * size_of(type);
-      const auto second = [&](const Array& first, const Array& other) { return halves ? static_cast<std::byte*>(first.data()) + bytes : other.data(); };
+      const auto second = [&](const Array& first, const Array& other) {
+        return halves ? static_cast<std::byte*>(first.data()) + bytes : other.data();
+      };
       op->forward(stream, on_gate.data(), second(on_gate, on_up), on_y.data());
       op->backward_input(stream, on_gate.data(), second(on_gate, on_up), on_diff.data(), to_gate.data(), second(to_gate, to_up));
       check_close(label("gated", type, rows, width), on_y.get(), y, tolerance(type));

@@ -1,7 +1,7 @@
-// Causal attention, for training and over a cache: against a reference in double whose gradients finite differences confirm, on every implementation.
-#include <ppengine/ops/attention.hpp>
-
+// Causal attention, for training and over a cache: against a reference in double whose gradients finite differences confirm, on every
+// implementation.
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/attention.hpp>
 
 #include "layers.hpp"
 
@@ -15,10 +15,18 @@ using Values = std::vector<double>;
 // q, k, v in tensors with the spec's strides; what lies between the heads' ends and the stride is not touched.
 struct Reference {
   explicit Reference(const AttentionSpec& spec) : s(spec) {}
-  size_t q_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.q_stride + h * s.head_dim + d); }
-  size_t k_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.k_stride + h / (s.heads / s.kv_heads) * s.head_dim + d); }
-  size_t v_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>((b * s.length + t) * s.v_stride + h / (s.heads / s.kv_heads) * s.head_dim + d); }
-  size_t o_at(int64_t b, int64_t t, int64_t h, int64_t d) const { return static_cast<size_t>(((b * s.length + t) * s.heads + h) * s.head_dim + d); }
+  size_t q_at(int64_t b, int64_t t, int64_t h, int64_t d) const {
+    return static_cast<size_t>((b * s.length + t) * s.q_stride + h * s.head_dim + d);
+  }
+  size_t k_at(int64_t b, int64_t t, int64_t h, int64_t d) const {
+    return static_cast<size_t>((b * s.length + t) * s.k_stride + h / (s.heads / s.kv_heads) * s.head_dim + d);
+  }
+  size_t v_at(int64_t b, int64_t t, int64_t h, int64_t d) const {
+    return static_cast<size_t>((b * s.length + t) * s.v_stride + h / (s.heads / s.kv_heads) * s.head_dim + d);
+  }
+  size_t o_at(int64_t b, int64_t t, int64_t h, int64_t d) const {
+    return static_cast<size_t>(((b * s.length + t) * s.heads + h) * s.head_dim + d);
+  }
 
   Values probabilities(const Values& q, const Values& k, int64_t b, int64_t t, int64_t h) const {
     Values p(static_cast<size_t>(t + 1));
@@ -88,14 +96,16 @@ size_t v_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.
 size_t o_count(const AttentionSpec& s) { return static_cast<size_t>(s.batch * s.length * s.heads * s.head_dim); }
 
 void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, double tolerance, float magnitude = 1.0f) {
-  BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x " << spec.head_dim << " "
-                              << name_of(spec.type) << " onednn " << device->onednn()) {
+  BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x "
+                              << spec.head_dim << " " << name_of(spec.type) << " onednn " << device->onednn()) {
     Stream stream(device);
     const auto op = Attention::make(*device, spec);
-    const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type), k = rounded(random_values(k_count(spec), 2, magnitude), spec.type);
+    const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type),
+               k = rounded(random_values(k_count(spec), 2, magnitude), spec.type);
     const auto v = rounded(random_values(v_count(spec), 3), spec.type), diff = rounded(random_values(o_count(spec), 4), spec.type);
     Array q_array(stream, q, spec.type), k_array(stream, k, spec.type), v_array(stream, v, spec.type), diff_array(stream, diff, spec.type);
-    Array dst(stream, o_count(spec), spec.type), dq(stream, q.size(), spec.type), dk(stream, k.size(), spec.type), dv(stream, v.size(), spec.type);
+    Array dst(stream, o_count(spec), spec.type), dq(stream, q.size(), spec.type), dk(stream, k.size(), spec.type),
+        dv(stream, v.size(), spec.type);
     Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
     const Reference reference(spec);
     const auto expected = reference.forward(as_double(q), as_double(k), as_double(v));
@@ -105,8 +115,8 @@ void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, 
     check_close("forward", dst.get(), expected, tolerance);
     Values dq_expected, dk_expected, dv_expected;
     reference.backward(as_double(q), as_double(k), as_double(v), as_double(diff), dq_expected, dk_expected, dv_expected);
-    op->backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(), dk.data(), dv.data(),
-                 workspace.data());
+    op->backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(), dk.data(),
+                 dv.data(), workspace.data());
     check_close("diff_q", dq.get(), dq_expected, tolerance);
     check_close("diff_k", dk.get(), dk_expected, tolerance);
     check_close("diff_v", dv.get(), dv_expected, tolerance);
@@ -120,11 +130,14 @@ BOOST_AUTO_TEST_SUITE(attention)
 BOOST_AUTO_TEST_CASE(the_reference_gradients_equal_finite_differences) {
   const AttentionSpec spec = make_spec(1, 4, 4, 2, 3);
   const Reference reference(spec);
-  const auto q = as_double(random_values(q_count(spec), 1)), k = as_double(random_values(k_count(spec), 2)), v = as_double(random_values(v_count(spec), 3));
+  const auto q = as_double(random_values(q_count(spec), 1)), k = as_double(random_values(k_count(spec), 2)),
+             v = as_double(random_values(v_count(spec), 3));
   const auto diff = as_double(random_values(o_count(spec), 4));
   Values dq, dk, dv;
   reference.backward(q, k, v, diff, dq, dk, dv);
-  const auto close = [](const char* name, const Values& a, const Values& b) { check_close(name, std::vector<float>(a.begin(), a.end()), b, 1e-6); };
+  const auto close = [](const char* name, const Values& a, const Values& b) {
+    check_close(name, std::vector<float>(a.begin(), a.end()), b, 1e-6);
+  };
   close("q", dq, numeric_gradient([&](const Values& x) { return dot(reference.forward(x, k, v), diff); }, q));
   close("k", dk, numeric_gradient([&](const Values& x) { return dot(reference.forward(q, x, v), diff); }, k));
   close("v", dv, numeric_gradient([&](const Values& x) { return dot(reference.forward(q, k, x), diff); }, v));
@@ -161,7 +174,8 @@ BOOST_AUTO_TEST_CASE(equals_pytorch) {
       Array y(stream, q.count()), dq(stream, q.count()), dk(stream, k.count()), dv(stream, v.count());
       Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
       op->forward(stream, q.data(), k.data(), v.data(), y.data(), saved.data(), workspace.data());
-      op->backward(stream, q.data(), k.data(), v.data(), y.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(), workspace.data());
+      op->backward(stream, q.data(), k.data(), v.data(), y.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(),
+                   workspace.data());
       check_close("y", y.get(), floats(one["y"]), 2e-6);
       check_close("diff_q", dq.get(), floats(one["diff_q"]), 2e-6);
       check_close("diff_k", dk.get(), floats(one["diff_k"]), 2e-6);
@@ -192,8 +206,8 @@ BOOST_AUTO_TEST_CASE(slices_of_a_packed_projection_are_read_and_written_in_place
     Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
     const auto part = [&](const Array& array, int64_t i) { return array.f32() + i * width; };
     op->forward(stream, part(qkv, 0), part(qkv, 1), part(qkv, 2), dst.data(), saved.data(), workspace.data());
-    op->backward(stream, part(qkv, 0), part(qkv, 1), part(qkv, 2), dst.data(), diff_dst.data(), saved.data(), part(gradient, 0), part(gradient, 1),
-                 part(gradient, 2), workspace.data());
+    op->backward(stream, part(qkv, 0), part(qkv, 1), part(qkv, 2), dst.data(), diff_dst.data(), saved.data(), part(gradient, 0),
+                 part(gradient, 1), part(gradient, 2), workspace.data());
     Values slices[3], gradients[3];
     for (int i = 0; i < 3; ++i) {
       slices[i].assign(packed.begin() + i * width, packed.end());
@@ -216,14 +230,17 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
   for (const auto& device : devices()) {
     Stream stream(device);
     const auto op = Attention::make(*device, spec);
-    Array q(stream, random_values(q_count(spec), 1)), k(stream, random_values(k_count(spec), 2)), v(stream, random_values(v_count(spec), 3));
-    Array diff(stream, random_values(o_count(spec), 4)), dst(stream, o_count(spec)), dq(stream, q.count()), dk(stream, k.count()), dv(stream, v.count());
+    Array q(stream, random_values(q_count(spec), 1)), k(stream, random_values(k_count(spec), 2)),
+        v(stream, random_values(v_count(spec), 3));
+    Array diff(stream, random_values(o_count(spec), 4)), dst(stream, o_count(spec)), dq(stream, q.count()), dk(stream, k.count()),
+        dv(stream, v.count());
     Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
     std::vector<std::vector<float>> first;
     size_t allocations = 0;
     for (int run = 0; run < 4; ++run) {
       op->forward(stream, q.data(), k.data(), v.data(), dst.data(), saved.data(), workspace.data());
-      op->backward(stream, q.data(), k.data(), v.data(), dst.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(), workspace.data());
+      op->backward(stream, q.data(), k.data(), v.data(), dst.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(),
+                   workspace.data());
       std::vector<std::vector<float>> now{dst.get(), dq.get(), dk.get(), dv.get()};
       if (run == 0) first = now, allocations = device->memory().allocations();
       BOOST_TEST((now == first));
@@ -254,16 +271,20 @@ BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
       const auto take = [&](const std::vector<float>& from, int64_t stride) {
         std::vector<float> part;
         for (int64_t b = 0; b < 2; ++b)
-          part.insert(part.end(), from.begin() + (b * spec.length + filled) * stride, from.begin() + (b * spec.length + filled + piece) * stride);
+          part.insert(part.end(), from.begin() + (b * spec.length + filled) * stride,
+                      from.begin() + (b * spec.length + filled + piece) * stride);
         return part;
       };
-      Array q_part(stream, take(q, spec.q_stride), type), k_part(stream, take(k, spec.k_stride), type), v_part(stream, take(v, spec.v_stride), type);
+      Array q_part(stream, take(q, spec.q_stride), type), k_part(stream, take(k, spec.k_stride), type),
+          v_part(stream, take(v, spec.v_stride), type);
       Array count(stream, std::vector<int32_t>{int32_t(filled), int32_t(filled)}), dst(stream, q_part.count(), type);
       Buffer workspace(own, op->workspace_bytes());
-      op->forward(stream, q_part.data(), k_part.data(), v_part.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(), workspace.data());
+      op->forward(stream, q_part.data(), k_part.data(), v_part.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(),
+                  workspace.data());
       std::vector<float> wanted;
       for (int64_t b = 0; b < 2; ++b)
-        wanted.insert(wanted.end(), expected.begin() + (b * spec.length + filled) * 160, expected.begin() + (b * spec.length + filled + piece) * 160);
+        wanted.insert(wanted.end(), expected.begin() + (b * spec.length + filled) * 160,
+                      expected.begin() + (b * spec.length + filled + piece) * 160);
       check_close("piece of " + std::to_string(piece), dst.get(), wanted, tolerance);
       filled += piece;
     }
@@ -278,9 +299,11 @@ BOOST_AUTO_TEST_CASE(sequences_of_different_lengths_share_a_batch) {
   const auto k_old = random_values(size_t(4 * heads * capacity * d), 1), v_old = random_values(size_t(4 * heads * capacity * d), 2);
   const auto q = random_values(size_t(4 * width), 3), k = random_values(size_t(4 * width), 4), v = random_values(size_t(4 * width), 5);
   const auto op = CachedAttention::make(*own, {4, 1, heads, heads, d, width, width, width, capacity, 0.125f, Type::f32});
-  Array k_cache(stream, k_old), v_cache(stream, v_old), q_array(stream, q), k_array(stream, k), v_array(stream, v), count(stream, filled), dst(stream, q.size());
+  Array k_cache(stream, k_old), v_cache(stream, v_old), q_array(stream, q), k_array(stream, k), v_array(stream, v), count(stream, filled),
+      dst(stream, q.size());
   Buffer workspace(own, op->workspace_bytes());
-  op->forward(stream, q_array.data(), k_array.data(), v_array.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(), workspace.data());
+  op->forward(stream, q_array.data(), k_array.data(), v_array.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(),
+              workspace.data());
   auto k_all = k_old, v_all = v_old;
   Values expected(q.size());
   for (int64_t b = 0; b < 4; ++b)

@@ -20,7 +20,8 @@ struct Results {
   std::vector<float> losses, diff;
 };
 
-Results run(Stream& stream, const CrossEntropySpec& spec, const std::vector<float>& logits, const std::vector<int32_t>& targets, float weight) {
+Results run(Stream& stream, const CrossEntropySpec& spec, const std::vector<float>& logits, const std::vector<int32_t>& targets,
+            float weight) {
   const auto op = CrossEntropy::make(stream.device(), spec);
   const Array x(stream, logits, spec.type), t(stream, targets), losses(stream, targets.size()), again(stream, targets.size()),
       diff(stream, logits.size(), spec.type);
@@ -56,7 +57,8 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
       std::vector<int32_t> targets;
       for (int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -1 : static_cast<int32_t>(row * 7 % classes));
       std::vector<double> losses;
-      for (size_t row = 0; row < targets.size(); ++row) losses.push_back(loss_in_double(as_double(logits).data() + row * c, c, targets[row]));
+      for (size_t row = 0; row < targets.size(); ++row)
+        losses.push_back(loss_in_double(as_double(logits).data() + row * c, c, targets[row]));
       const auto diff = numeric_gradient(
           [&](const std::vector<double>& at) {
             double sum = 0;
@@ -73,7 +75,8 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
 BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences) {
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
-    for (const auto& [rows, sizes] : {std::pair<int64_t, std::vector<int64_t>>{1, {1, 1}}, {9, {9, 8}}, {3, {87, 86, 86}}, {5, {515, 515}}}) {
+    for (const auto& [rows, sizes] :
+         {std::pair<int64_t, std::vector<int64_t>>{1, {1, 1}}, {9, {9, 8}}, {3, {87, 86, 86}}, {5, {515, 515}}}) {
       int64_t classes = 0;
       for (int64_t size : sizes) classes += size;
       const auto logits = rounded(random_values(static_cast<size_t>(rows * classes), 1, 5), type);
@@ -128,8 +131,7 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
         BOOST_TEST((without == first_losses), "all ranks have the same bits");
         const auto part = rank.diff.get();
         BOOST_TEST((rank.logits.get() == part), "in place gives the same bits");
-        for (int64_t row = 0; row < rows; ++row)
-          std::copy_n(part.begin() + row * sizes[r], sizes[r], diff.begin() + row * classes + first);
+        for (int64_t row = 0; row < rows; ++row) std::copy_n(part.begin() + row * sizes[r], sizes[r], diff.begin() + row * classes + first);
         first += sizes[r];
       }
       check_close(label("losses", type, rows, classes), first_losses, all_losses(x), 1e-6);

@@ -1,8 +1,10 @@
 // Devices, streams and memory: order of submission holds, bytes are counted, an unknown device is refused.
 #include <boost/test/unit_test.hpp>
+
+#include <vector>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/stream.hpp>
-#include <vector>
 
 using namespace ppengine;
 using namespace ppengine::ops;

@@ -1,8 +1,8 @@
 // Flat functions: sums, casts, strided copies, dropout, reductions, against plain loops in double.
+#include <numeric>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
-
-#include <numeric>
 
 #include "layers.hpp"
 
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_the_wanted_share_and_depends_on_the_index_alo
     BOOST_REQUIRE((value == 0.0f || value == 1.0f / 0.75f));
     kept += value != 0.0f;
   }
-  BOOST_TEST(std::abs(kept / n - 0.75) < 0.01);  // 7 standard deviations
+  BOOST_TEST(std::abs(kept / n - 0.75) < 0.01);    // 7 standard deviations
   for (const size_t first : {1, 63, 64, 12345}) {  // any part of it, from any place, is the same
     ops::dropout(stream, Type::f32, x.data(), nullptr, part.data(), 1000, 0.25f, 42, first);
     const auto values = part.get();
@@ -155,7 +155,8 @@ BOOST_AUTO_TEST_CASE(column_sums) {
       const auto values = rounded(random_values(rows * columns, 1), type);
       std::vector<double> expected(columns);
       for (size_t i = 0; i < values.size(); ++i) expected[i % columns] += values[i];
-      const Array src(stream, values, type), sums(stream, std::vector<float>(columns, 3.0f)), more(stream, std::vector<float>(columns, 3.0f));
+      const Array src(stream, values, type), sums(stream, std::vector<float>(columns, 3.0f)),
+          more(stream, std::vector<float>(columns, 3.0f));
       ops::sum_rows(stream, type, src.data(), sums.f32(), static_cast<int64_t>(rows), static_cast<int64_t>(columns), false);
       ops::sum_rows(stream, type, src.data(), more.f32(), static_cast<int64_t>(rows), static_cast<int64_t>(columns), true);
       check_close(label("sums", type, static_cast<int64_t>(rows), static_cast<int64_t>(columns)), sums.get(), expected, 2e-6);

@@ -13,14 +13,19 @@ BOOST_AUTO_TEST_SUITE(embedding)
 BOOST_AUTO_TEST_CASE(equals_pytorch) {
   Stream stream(device());
   for (const auto& one : reference("embedding")) {
-    const EmbeddingSpec spec{.batch = one["batch"], .length = one["length"], .width = one["width"], .vocabulary = one["vocabulary"], .positions = one["positions"]};
+    const EmbeddingSpec spec{.batch = one["batch"],
+                             .length = one["length"],
+                             .width = one["width"],
+                             .vocabulary = one["vocabulary"],
+                             .positions = one["positions"]};
     const auto op = Embedding::make(*device(), spec);
-    const Array ids(stream, one["ids"].get<std::vector<int32_t>>()), tokens(stream, floats(one["tokens"])), places(stream, floats(one["places"])),
-        diff(stream, floats(one["diff"])), y(stream, diff.count());
+    const Array ids(stream, one["ids"].get<std::vector<int32_t>>()), tokens(stream, floats(one["tokens"])),
+        places(stream, floats(one["places"])), diff(stream, floats(one["diff"])), y(stream, diff.count());
     op->forward(stream, ids.i32(), tokens.data(), places.data(), nullptr, y.data());
     check_close("y", y.get(), floats(one["y"]), 1e-7);
     for (const bool accumulate : {false, true}) {
-      const Array diff_tokens(stream, std::vector<float>(tokens.count(), 1.0f)), diff_places(stream, std::vector<float>(places.count(), 1.0f));
+      const Array diff_tokens(stream, std::vector<float>(tokens.count(), 1.0f)),
+          diff_places(stream, std::vector<float>(places.count(), 1.0f));
       op->backward_weight(stream, ids.i32(), diff.data(), diff_tokens.f32(), diff_places.f32(), accumulate);
       auto to_tokens = floats(one["diff_tokens"]), to_places = floats(one["diff_places"]);
       if (accumulate)
@@ -36,7 +41,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_sums_over_equal_ids_and_the_same_bits_again) 
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
     for (const auto& [rows, width, different] : {std::tuple<size_t, size_t, int>{1, 1, 1}, {37, 19, 5}, {300, 33, 1}, {257, 64, 1000}}) {
-      const EmbeddingSpec spec{.batch = 1, .length = static_cast<int64_t>(rows), .width = static_cast<int64_t>(width), .vocabulary = 1000, .type = type};
+      const EmbeddingSpec spec{
+          .batch = 1, .length = static_cast<int64_t>(rows), .width = static_cast<int64_t>(width), .vocabulary = 1000, .type = type};
       std::vector<int32_t> ids(rows);
       for (size_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(different));
       const auto values = rounded(random_values(rows * width, 1), type), table = rounded(random_values(1000 * width, 2), type);

@@ -39,8 +39,7 @@ struct Data {
 
 // The gradients, written out: diff_src = diff_dst·Wᵀ + add, diff_W = srcᵀ·diff_dst, diff_bias = column sums.
 struct Gradients {
-  Gradients(const LinearSpec& spec, const Data& d)
-      : src(as_double(d.add)), weight(d.weight.size()), bias(static_cast<size_t>(spec.out)) {
+  Gradients(const LinearSpec& spec, const Data& d) : src(as_double(d.add)), weight(d.weight.size()), bias(static_cast<size_t>(spec.out)) {
     if (!spec.add_diff_src) std::fill(src.begin(), src.end(), 0.0);
     const auto w = as_double(d.weight);
     for (int64_t r = 0; r < spec.rows; ++r)
@@ -58,8 +57,8 @@ struct Gradients {
 };
 
 void check_on(const std::shared_ptr<Device>& device, const LinearSpec& spec, double tolerance, float scale = 1.0f) {
-  BOOST_TEST_CONTEXT("rows " << spec.rows << " in " << spec.in << " out " << spec.out << " layout " << int(spec.layout) << " bias " << spec.bias
-                             << " residual " << spec.residual << " " << name_of(spec.type) << " onednn " << device->onednn()) {
+  BOOST_TEST_CONTEXT("rows " << spec.rows << " in " << spec.in << " out " << spec.out << " layout " << int(spec.layout) << " bias "
+                             << spec.bias << " residual " << spec.residual << " " << name_of(spec.type) << " onednn " << device->onednn()) {
     Stream stream(device);
     const auto linear = Linear::make(*device, spec);
     const Data d(spec, scale);
@@ -113,7 +112,8 @@ BOOST_AUTO_TEST_CASE(equals_pytorch) {
     for (const auto& device : devices()) {
       Stream stream(device);
       const auto op = Linear::make(*device, {one["rows"], one["in"], one["out"], WeightLayout::out_in, true, true, false, Type::f32});
-      Array x(stream, floats(one["x"])), w(stream, floats(one["w"])), b(stream, floats(one["b"])), residual(stream, floats(one["residual"]));
+      Array x(stream, floats(one["x"])), w(stream, floats(one["w"])), b(stream, floats(one["b"])),
+          residual(stream, floats(one["residual"]));
       Array diff(stream, floats(one["diff"])), y(stream, diff.count()), dx(stream, x.count()), dw(stream, w.count()), db(stream, b.count());
       op->forward(stream, x.data(), w.data(), b.data(), residual.data(), y.data());
       op->backward_input(stream, diff.data(), w.data(), nullptr, dx.data());
@@ -184,7 +184,8 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
     const auto op = Linear::make(*device, spec);
     const Data d(spec);
     Array src(stream, d.src), weight(stream, d.weight), bias(stream, d.bias), residual(stream, d.residual), diff_dst(stream, d.diff_dst);
-    Array dst(stream, d.residual.size()), diff_src(stream, d.src.size()), diff_weight(stream, d.weight.size()), diff_bias(stream, d.bias.size());
+    Array dst(stream, d.residual.size()), diff_src(stream, d.src.size()), diff_weight(stream, d.weight.size()),
+        diff_bias(stream, d.bias.size());
     std::vector<float> first[4];
     size_t allocations = 0, lookups = 0;
     for (int run = 0; run < 5; ++run) {

@@ -1,7 +1,6 @@
 // Batched matrix product: any strides, repeated batch dimensions, scaling and accumulation, against sums in double on every implementation.
-#include <ppengine/ops/matmul.hpp>
-
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/matmul.hpp>
 
 #include "support.hpp"
 
@@ -69,7 +68,8 @@ BOOST_AUTO_TEST_CASE(any_strides_and_batches_match_sums_in_double) {
     check_on(device, {dense(f32, {3, 17, 5}), dense(f32, {3, 5, 9}), dense(f32, {3, 17, 9}), 2.0f, false}, 1e-5);
     check_on(device, {dense(f32, {2, 3, 10, 8}), dense(f32, {2, 1, 8, 6}), dense(f32, {2, 3, 10, 6})}, 1e-5);
     // Heads inside tokens: [batch, head, token, element] of a [batch, token, head, element] tensor.
-    check_on(device, {strided(f32, {2, 3, 7, 4}, {84, 4, 12, 1}), strided(f32, {2, 3, 4, 7}, {84, 4, 1, 12}), dense(f32, {2, 3, 7, 7})}, 1e-5);
+    check_on(device, {strided(f32, {2, 3, 7, 4}, {84, 4, 12, 1}), strided(f32, {2, 3, 4, 7}, {84, 4, 1, 12}), dense(f32, {2, 3, 7, 7})},
+             1e-5);
     check_on(device, {dense(f32, {2, 1, 50}), strided(f32, {2, 50, 20}, {1000, 1, 50}), dense(f32, {2, 1, 20})}, 1e-5);
   }
 }

@@ -25,8 +25,8 @@ Values random(const NormSpec& spec, float scale = 1.0f) {
 
 // With accumulate, the weights' gradients start at 1.
 Results run(Norm& norm, Stream& stream, const NormSpec& spec, const Values& v, bool accumulate = false) {
-  const Array x(stream, v.x, spec.type), gamma(stream, v.gamma, spec.type), beta(stream, v.beta, spec.type), diff(stream, v.diff, spec.type),
-      add(stream, v.add.empty() ? std::vector<float>(v.x.size()) : v.add, spec.type);
+  const Array x(stream, v.x, spec.type), gamma(stream, v.gamma, spec.type), beta(stream, v.beta, spec.type),
+      diff(stream, v.diff, spec.type), add(stream, v.add.empty() ? std::vector<float>(v.x.size()) : v.add, spec.type);
   const Array y(stream, v.x.size(), spec.type), diff_x(stream, v.x.size(), spec.type);
   const Array mean(stream, static_cast<size_t>(spec.rows)), rstd(stream, static_cast<size_t>(spec.rows));
   const Array diff_gamma(stream, std::vector<float>(v.gamma.size(), 1.0f)), diff_beta(stream, std::vector<float>(v.gamma.size(), 1.0f));
@@ -102,8 +102,10 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes_and_one_row
   for (const Type type : {Type::f32, Type::bf16})
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {1, 33}, {7, 17}, {5, 64}, {3, 131}})
       for (const bool add : {false, true}) {
-        check_against_finite_differences({.kind = NormKind::layer, .rows = rows, .width = width, .bias = !add, .add_diff_src = add, .type = type});
-        check_against_finite_differences({.kind = NormKind::rms, .rows = rows, .width = width, .bias = false, .add_diff_src = add, .type = type});
+        check_against_finite_differences(
+            {.kind = NormKind::layer, .rows = rows, .width = width, .bias = !add, .add_diff_src = add, .type = type});
+        check_against_finite_differences(
+            {.kind = NormKind::rms, .rows = rows, .width = width, .bias = false, .add_diff_src = add, .type = type});
       }
 }
 
@@ -131,8 +133,8 @@ BOOST_AUTO_TEST_CASE(the_gradient_may_be_added_in_place) {
   Stream stream(device());
   const auto norm = Norm::make(*device(), spec);
   const Results apart = run(*norm, stream, spec, v);
-  const Array x(stream, v.x), gamma(stream, v.gamma), beta(stream, v.beta), y(stream, 120), diff(stream, v.diff), sum(stream, v.add), mean(stream, 3),
-      rstd(stream, 3);
+  const Array x(stream, v.x), gamma(stream, v.gamma), beta(stream, v.beta), y(stream, 120), diff(stream, v.diff), sum(stream, v.add),
+      mean(stream, 3), rstd(stream, 3);
   norm->forward(stream, x.data(), gamma.data(), beta.data(), y.data(), mean.f32(), rstd.f32());
   norm->backward_input(stream, x.data(), diff.data(), gamma.data(), mean.f32(), rstd.f32(), sum.data(), sum.data());
   BOOST_TEST(sum.get() == apart.diff_x);

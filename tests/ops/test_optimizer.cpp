@@ -12,8 +12,13 @@ namespace {
 class Run {
  public:
   Run(Stream& stream, const nlohmann::json& one)
-      : stream_(stream), one_(one), count_(static_cast<int64_t>(one["start"].size())), parameter_(stream, floats(one["start"])),
-        first_(stream, parameter_.count()), second_(stream, parameter_.count()), copy_(stream, parameter_.count(), Type::bf16) {}
+      : stream_(stream),
+        one_(one),
+        count_(static_cast<int64_t>(one["start"].size())),
+        parameter_(stream, floats(one["start"])),
+        first_(stream, parameter_.count()),
+        second_(stream, parameter_.count()),
+        copy_(stream, parameter_.count(), Type::bf16) {}
 
   void step(const std::vector<float>& gradient, float scale, bool with_copy) {
     const Array g(stream_, gradient);

@@ -1,7 +1,6 @@
 // Rotary embedding: against the rotation in double; the way back undoes it.
-#include <ppengine/ops/rotary.hpp>
-
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/rotary.hpp>
 
 #include "layers.hpp"
 
@@ -24,7 +23,8 @@ void check(Type type, bool positions, bool in_place, double tolerance) {
   const std::vector<int32_t> first{7, 30};
   const auto src = rounded(random_values(size_t(batch * length * src_stride), 1), type);
   const auto op = Rotary::make(*own, {batch, length, heads, d, src_stride, dst_stride, type});
-  Array src_array(stream, src, type), dst(stream, size_t(batch * length * dst_stride), type), cos_array(stream, cosines), sin_array(stream, sines);
+  Array src_array(stream, src, type), dst(stream, size_t(batch * length * dst_stride), type), cos_array(stream, cosines),
+      sin_array(stream, sines);
   Array first_array(stream, first);
   Array& target = in_place ? src_array : dst;
   op->forward(stream, src_array.data(), cos_array.f32(), sin_array.f32(), positions ? first_array.i32() : nullptr, target.data());
@@ -62,7 +62,8 @@ BOOST_AUTO_TEST_CASE(equals_pytorch) {
   Stream stream(device());
   const int64_t heads = one["heads"], width = one["width"];
   const auto op = Rotary::make(*device(), {one["batch"], one["length"], heads, width, heads * width, heads * width, Type::f32});
-  Array x(stream, floats(one["x"])), cosines(stream, floats(one["cos"])), sines(stream, floats(one["sin"])), diff(stream, floats(one["diff"]));
+  Array x(stream, floats(one["x"])), cosines(stream, floats(one["cos"])), sines(stream, floats(one["sin"])),
+      diff(stream, floats(one["diff"]));
   Array y(stream, x.count()), dx(stream, x.count());
   op->forward(stream, x.data(), cosines.f32(), sines.f32(), nullptr, y.data());
   op->backward_input(stream, diff.data(), cosines.f32(), sines.f32(), nullptr, dx.data());

@@ -9,7 +9,8 @@ using namespace ppengine::ops::support;
 
 namespace {
 
-// What a weight is worth after storing: bf16 rounds to nearest even, int8 is scale · round(w / scale), scale = largest |w| of its group / 127.
+// What a weight is worth after storing: bf16 rounds to nearest even, int8 is scale · round(w / scale), scale = largest |w| of its group /
+// 127.
 std::vector<double> stored_values(const PackedWeight& weight, const std::vector<float>& values) {
   std::vector<double> stored(values.begin(), values.end());
   if (weight.storage.format == WeightFormat::bf16) return as_double(rounded(values, Type::bf16));
@@ -30,10 +31,14 @@ std::vector<double> stored_values(const PackedWeight& weight, const std::vector<
 
 double activated(ActivationKind kind, double x) {
   switch (kind) {
-    case ActivationKind::gelu_tanh: return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-    case ActivationKind::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case ActivationKind::silu: return x / (1 + std::exp(-x));
-    case ActivationKind::relu: return std::max(x, 0.0);
+    case ActivationKind::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case ActivationKind::gelu_erf:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case ActivationKind::silu:
+      return x / (1 + std::exp(-x));
+    case ActivationKind::relu:
+      return std::max(x, 0.0);
   }
   return x;
 }
@@ -41,7 +46,8 @@ double activated(ActivationKind kind, double x) {
 void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spec) {
   Stream stream(device);
   const auto rows = static_cast<size_t>(spec.rows), in = static_cast<size_t>(spec.weight.in), out = static_cast<size_t>(spec.weight.out);
-  const auto src = random_values(rows * in, 1), w = random_values(out * in, 2), bias = random_values(out, 3), residual = random_values(rows * out, 4);
+  const auto src = random_values(rows * in, 1), w = random_values(out * in, 2), bias = random_values(out, 3),
+             residual = random_values(rows * out, 4);
   const auto gate = random_values(rows * out, 5, 3.0f), gamma = random_values(in, 6), beta = random_values(in, 7);
   const auto stored = stored_values(spec.weight, w);
 
@@ -71,9 +77,11 @@ void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spe
   pack(spec.weight, w, packed);
   Buffer weight(device, packed.size()), workspace(device, std::max<size_t>(op->workspace_bytes(), 64));
   stream.copy(weight.data(), packed.data(), packed.size());
-  const Array a(stream, src), b(stream, bias), res(stream, residual), g(stream, gate), ga(stream, gamma), be(stream, beta), dst(stream, rows * out);
+  const Array a(stream, src), b(stream, bias), res(stream, residual), g(stream, gate), ga(stream, gamma), be(stream, beta),
+      dst(stream, rows * out);
   op->forward(stream, {a.f32(), weight.data(), b.f32(), res.f32(), g.f32(), ga.f32(), be.f32(), dst.f32(), workspace.data()});
-  const std::string name = std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) + " " + name_of(spec.weight.storage.format);
+  const std::string name =
+      std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) + " " + name_of(spec.weight.storage.format);
   check_close(name, dst.get(), expected, 2e-5);
   if (spec.residual) {  // in place
     const Array both(stream, residual);
@@ -82,7 +90,8 @@ void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spe
   }
 }
 
-const std::vector<WeightStorage> storages{{WeightFormat::f32, 0}, {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32}, {WeightFormat::int8, 20}};
+const std::vector<WeightStorage> storages{
+    {WeightFormat::f32, 0}, {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32}, {WeightFormat::int8, 20}};
 
 }  // namespace
 
@@ -142,7 +151,8 @@ BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
       Buffer weight(one, packed.size());
       stream.copy(weight.data(), packed.data(), packed.size());
       const std::vector<int32_t> ids{3, 10, -1, 0, 11, 7};
-      const Array numbers(stream, ids), first(stream, std::vector<int32_t>{2, 5}), table_of_positions(stream, positions), dst(stream, 6 * 45), wide(stream, 11 * 45);
+      const Array numbers(stream, ids), first(stream, std::vector<int32_t>{2, 5}), table_of_positions(stream, positions),
+          dst(stream, 6 * 45), wide(stream, 11 * 45);
       gather(stream, {table, 2, 3}, numbers.i32(), weight.data(), table_of_positions.f32(), first.i32(), dst.f32());
       widen(stream, table, weight.data(), wide.f32());
       const auto stored = stored_values(table, values);
@@ -150,7 +160,8 @@ BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
       std::vector<double> expected;
       for (size_t t = 0; t < ids.size(); ++t)
         for (size_t i = 0; i < 45; ++i)
-          expected.push_back((ids[t] >= 0 && ids[t] < 11 ? stored[static_cast<size_t>(ids[t]) * 45 + i] : 0) + positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
+          expected.push_back((ids[t] >= 0 && ids[t] < 11 ? stored[static_cast<size_t>(ids[t]) * 45 + i] : 0) +
+                             positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
       check_close("gathered", dst.get(), expected, 1e-6);
     }
 }

@@ -1,6 +1,7 @@
 // Charts hold every action with its times; what is too large for a picture is refused.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
+
 #include <ppengine/schedules/chart.hpp>
 #include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/report.hpp>
@@ -38,17 +39,15 @@ BOOST_AUTO_TEST_CASE(the_svg_has_a_block_with_hover_text_for_every_cell) {
   BOOST_CHECK_EQUAL(count(svg, "class=\"block\""), 16 + 15);  // PyTorch's table for p=2, m=4 has 31 cells
   BOOST_CHECK(svg.find("<title>(0F3;3B1)OVERLAP_F_B\nrank 0\n7 to 10</title>") != svg.npos);
   BOOST_CHECK(svg.find("a &lt;title&gt; &amp; more") != svg.npos);
-  for (const char* pattern : {"url(#hatched)", "url(#dotted)", "url(#striped)"})
-    BOOST_CHECK(svg.find(pattern) != svg.npos);
+  for (const char* pattern : {"url(#hatched)", "url(#dotted)", "url(#striped)"}) BOOST_CHECK(svg.find(pattern) != svg.npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_page_can_hold_a_simulated_and_a_measured_timeline) {
   Timeline measured;
   measured.title = "measured";
   measured.unit = "ms";
-  measured.rows = {{.rank = 0,
-                    .compute = {{make_action(0, ActionType::forward, 0), {}, 0, 2},
-                                {make_action(0, ActionType::backward, 0), {}, 3, 7}}}};
+  measured.rows = {
+      {.rank = 0, .compute = {{make_action(0, ActionType::forward, 0), {}, 0, 2}, {make_action(0, ActionType::backward, 0), {}, 3, 7}}}};
   complete_timeline(measured);
   BOOST_CHECK_CLOSE(measured.end, 7, 1e-9);
   BOOST_CHECK_CLOSE(measured.rows[0].idle_share, 1.0 / 7, 1e-9);

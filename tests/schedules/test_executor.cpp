@@ -1,6 +1,7 @@
 // The executor against a fake: all ranks' plans run to the end, in order, with positions in errors and batches around
 // messages.
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/executor.hpp>
 #include <ppengine/schedules/lower.hpp>
@@ -57,8 +58,7 @@ class Recorder : public ActionObserver {
 BOOST_AUTO_TEST_SUITE(executor)
 
 BOOST_AUTO_TEST_CASE(a_rank_runs_its_row_in_order_and_messages_come_in_batches) {
-  const Plan plan = parse_csv(
-      "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n", 1);
+  const Plan plan = parse_csv("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n", 1);
   Fake fake;
   Recorder recorder;
   execute(plan, 0, fake, &recorder);

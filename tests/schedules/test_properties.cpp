@@ -1,8 +1,8 @@
 // Properties over random (p, v, m, costs): every plan validates, runs under every send semantics, keeps its memory
 // bound, survives CSV; auto is never worse than what is named; a mutation of a valid plan is caught.
+#include <boost/test/unit_test.hpp>
 #include <rapidcheck.h>
 
-#include <boost/test/unit_test.hpp>
 #include <ppengine/schedules/auto.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
@@ -26,9 +26,8 @@ double cost() { return in(1, 40) / 8.0; }
 
 // A named schedule with numbers that it accepts.
 Drawn draw_plan() {
-  const std::vector<std::string> names{
-      "gpipe",     "1f1b",  "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble",
-      "dualpipev", "vhalf", "vmin",      "forward"};
+  const std::vector<std::string> names{"gpipe",     "1f1b",  "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble",
+                                       "dualpipev", "vhalf", "vmin",      "forward"};
   const std::string name = *rc::gen::elementOf(names);
   const Schedule& schedule = builtin_schedules().find(name);
   const int p = in(1, 7);
@@ -48,9 +47,7 @@ Costs draw_costs(int stages) {
   return costs;
 }
 
-void check(const char* what, const std::function<void()>& property) {
-  BOOST_CHECK_MESSAGE(rc::check(what, property), what);
-}
+void check(const char* what, const std::function<void()>& property) { BOOST_CHECK_MESSAGE(rc::check(what, property), what); }
 
 bool is_valid(const Plan& plan) {
   try {
@@ -72,8 +69,7 @@ BOOST_AUTO_TEST_CASE(plans_validate_and_never_deadlock_in_any_form) {
     validate(plan);
     const double free_running = simulate(plan, costs).makespan;
     for (const bool sharded : {true, false}) {
-      LowerOptions options{
-          .merge = in(0, 1) == 1, .unshard = sharded, .max_active_stages = in(1, 4), .reduce_grad = sharded};
+      LowerOptions options{.merge = in(0, 1) == 1, .unshard = sharded, .max_active_stages = in(1, 4), .reduce_grad = sharded};
       for (const bool defer : {false, true}) {
         options.defer_recv = defer;
         const Plan lowered = lower(plan, options);

@@ -1,14 +1,15 @@
-// Orders and lowered plans equal PyTorch's byte for byte, but for the ends of lines. Reference: reference/orders.txt and the sample plans, made by
-// running PyTorch 2.13 (reference/make_reference.py), with the last rank of its 1F1B put right.
+// Orders and lowered plans equal PyTorch's byte for byte, but for the ends of lines. Reference: reference/orders.txt and the sample plans,
+// made by running PyTorch 2.13 (reference/make_reference.py), with the last rank of its 1F1B put right.
+#include <boost/test/unit_test.hpp>
 #include <fmt/format.h>
 
-#include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <iterator>
+#include <sstream>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
-#include <sstream>
 
 using namespace ppengine::schedules;
 

@@ -1,5 +1,6 @@
 // Requests that make no sense are refused with a hint; own schedules and placements; questions that an engine asks.
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/schedules/auto.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
@@ -58,8 +59,7 @@ BOOST_AUTO_TEST_CASE(an_own_schedule_is_registered_by_name) {
   const Plan plan = mine.make("mine", {.ranks = 3, .microbatches = 2});
   BOOST_CHECK_CLOSE(simulate(plan).makespan, 2 * 3 * 3, 1e-9);
   BOOST_CHECK_THROW(builtin_schedules().find("mine"), ConfigError);
-  BOOST_CHECK_THROW(mine.add({.name = "GPIPE", .summary = "", .make = [](const PlanRequest&) { return Plan{}; }}),
-                    ConfigError);
+  BOOST_CHECK_THROW(mine.add({.name = "GPIPE", .summary = "", .make = [](const PlanRequest&) { return Plan{}; }}), ConfigError);
   // A plan that breaks a rule does not get past the registry.
   mine.add({.name = "broken", .summary = "", .make = [](const PlanRequest& r) {
               return empty_plan(r.ranks, r.stages, r.microbatches, r.stage_rank);
@@ -77,8 +77,7 @@ BOOST_AUTO_TEST_CASE(any_placement_for_those_that_can_and_renumbered_ranks_for_t
   }
   const Plan turned = all.make("zbvzerobubble", {.ranks = 3, .microbatches = 4, .stage_rank = {2, 0, 1, 1, 0, 2}});
   BOOST_CHECK_EQUAL(simulate(turned).makespan, simulate(make_plan("zbvzerobubble", 3, 6, 4)).makespan);
-  BOOST_CHECK_THROW(all.make("zbvzerobubble", {.ranks = 3, .microbatches = 4, .stage_rank = {0, 1, 2, 0, 1, 2}}),
-                    ConfigError);
+  BOOST_CHECK_THROW(all.make("zbvzerobubble", {.ranks = 3, .microbatches = 4, .stage_rank = {0, 1, 2, 0, 1, 2}}), ConfigError);
   BOOST_CHECK_THROW(all.make("gpipe", {.ranks = 3, .microbatches = 4, .stage_rank = {0, 1, 3}}), ConfigError);
   BOOST_CHECK_THROW(all.make("gpipe", {.ranks = 3, .microbatches = 4, .stage_rank = {0, 1, 1}}), ConfigError);
 }
@@ -108,8 +107,7 @@ BOOST_AUTO_TEST_CASE(peaks_of_a_stage) {
 
 BOOST_AUTO_TEST_CASE(auto_says_which_limit_binds) {
   auto limit = [](const PlanRequest& r) { return make_auto_plan(r).limit; };
-  BOOST_CHECK(limit({.ranks = 4, .microbatches = 12, .memory_limit = 2}).find("memory limit of 2") !=
-              std::string::npos);
+  BOOST_CHECK(limit({.ranks = 4, .microbatches = 12, .memory_limit = 2}).find("memory limit of 2") != std::string::npos);
   PlanRequest slow_links{.ranks = 4, .microbatches = 8};
   slow_links.costs.communication = 2;
   BOOST_CHECK(limit(slow_links).find("communication") != std::string::npos);

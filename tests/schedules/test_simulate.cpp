@@ -1,6 +1,7 @@
 // Simulation against closed forms. The idle shares are those of shared/schedules.md (F = I = W = 1, B = 2, free
 // communication).
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
@@ -26,8 +27,7 @@ BOOST_AUTO_TEST_CASE(idle_shares_follow_the_closed_forms) {
       const double bubble = p - 1;
       BOOST_CHECK_CLOSE(idle("gpipe", p, p, m), bubble / (m + bubble), tight);
       BOOST_CHECK_CLOSE(idle("1f1b", p, p, m), bubble / (m + bubble), tight);
-      for (const int v : {2, 3, 4})
-        BOOST_CHECK_CLOSE(idle("interleaved1f1b", p, p * v, m), bubble / (v * m + bubble), tight);
+      for (const int v : {2, 3, 4}) BOOST_CHECK_CLOSE(idle("interleaved1f1b", p, p * v, m), bubble / (v * m + bubble), tight);
       BOOST_CHECK_CLOSE(idle("interleavedzerobubble", p, p, m), bubble / (3 * m + bubble), tight);
     }
 }
@@ -57,8 +57,7 @@ BOOST_AUTO_TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     const int m = 4 * p;
     auto peak = [&](const char* name) {
       int most = 0;
-      for (const auto& r : simulate(make_plan(name, p, 2 * p, m)).ranks)
-        most = std::max(most, r.peak_live_microbatches);
+      for (const auto& r : simulate(make_plan(name, p, 2 * p, m)).ranks) most = std::max(most, r.peak_live_microbatches);
       return most;
     };
     BOOST_CHECK_LE(peak("vhalf"), p + 2);
@@ -122,8 +121,7 @@ BOOST_AUTO_TEST_CASE(the_critical_path_is_gapless_and_as_long_as_the_makespan) {
     auto start = [&](const PathStep& step) { return s.start[static_cast<std::size_t>(step.rank)][step.index]; };
     BOOST_CHECK_SMALL(start(path.front()), 1e-12);
     for (std::size_t i = 0; i + 1 < path.size(); ++i) {
-      const double arrives =
-          end_of(plan, s, costs, path[i].rank, path[i].index) + (path[i].rank == path[i + 1].rank ? 0 : 0.25);
+      const double arrives = end_of(plan, s, costs, path[i].rank, path[i].index) + (path[i].rank == path[i + 1].rank ? 0 : 0.25);
       BOOST_CHECK_CLOSE(arrives, start(path[i + 1]), 1e-6);
     }
     BOOST_CHECK_CLOSE(end_of(plan, s, costs, path.back().rank, path.back().index), s.makespan, tight);
@@ -132,8 +130,8 @@ BOOST_AUTO_TEST_CASE(the_critical_path_is_gapless_and_as_long_as_the_makespan) {
 
 BOOST_AUTO_TEST_CASE(a_rendezvous_deadlock_is_reported_as_the_circle) {
   // Both ranks send before they receive.
-  const Plan plan = parse_csv(
-      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n", 2);
+  const Plan plan =
+      parse_csv("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n", 2);
   BOOST_CHECK_CLOSE(simulate(plan).makespan, 9, tight);
   try {
     simulate(plan, {}, {.send = SendMode::rendezvous_unbatched});

@@ -1,6 +1,7 @@
 // The text of actions and the CSV of plans, both ways; what is not exactly the grammar is named with row, column and
 // text.
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
@@ -26,8 +27,8 @@ bool starts_with(const std::string& text, const std::string& start) { return tex
 BOOST_AUTO_TEST_SUITE(text)
 
 BOOST_AUTO_TEST_CASE(every_type_reads_back_as_it_was_written) {
-  for (const char* each : {"2F0", "2B0", "2I0", "2W10", "2SEND_F0", "3RECV_F0", "3SEND_B0", "2RECV_B0", "1UNSHARD",
-                           "1RESHARD", "0REDUCE_GRAD", "65534F16777215"})
+  for (const char* each : {"2F0", "2B0", "2I0", "2W10", "2SEND_F0", "3RECV_F0", "3SEND_B0", "2RECV_B0", "1UNSHARD", "1RESHARD",
+                           "0REDUCE_GRAD", "65534F16777215"})
     BOOST_CHECK_EQUAL(to_text(parse_action(each)), each);
   Cell cell;
   for (const char* each : {"(0F7;7B3)OVERLAP_F_B", "(0F7;7I3)OVERLAP_F_B"}) {

@@ -1,5 +1,6 @@
 // Each rule of shared/schedules.md, "Validation": a plan that breaks it is rejected with rank, column and cell.
 #include <boost/test/unit_test.hpp>
+
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/validate.hpp>
 
@@ -48,14 +49,12 @@ BOOST_AUTO_TEST_CASE(every_action_once) {
   check_rejected("0F0,0F0,0B0\n", 1, "rank 0, column 1, cell \"0F0\": the same action");
   check_rejected("0F0,0B0,0B0\n", 1, "rank 0, column 2, cell \"0B0\": the same action");
   check_rejected("0F0,0I0,0W0,0W0\n", 1, "column 3");
-  check_rejected("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1,
-                 "column 2, cell \"0SEND_F0\": the same");
+  check_rejected("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "column 2, cell \"0SEND_F0\": the same");
   check_rejected("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", 1, "column 3, cell \"0REDUCE_GRAD\": the same");
 }
 
 BOOST_AUTO_TEST_CASE(microbatches_are_in_range) {
-  check_rejected("0F0,0F1,0F2,0B0,0B1,0B2\n", 2,
-                 "rank 0, column 2, cell \"0F2\": microbatch 2 is out of range, there are 2");
+  check_rejected("0F0,0F1,0F2,0B0,0B1,0B2\n", 2, "rank 0, column 2, cell \"0F2\": microbatch 2 is out of range, there are 2");
 }
 
 BOOST_AUTO_TEST_CASE(not_both_kinds_of_backward) {
@@ -88,24 +87,18 @@ BOOST_AUTO_TEST_CASE(order_across_ranks_is_checked_and_the_circle_is_shown) {
   // The same on one rank: stage 1 before stage 0.
   check_rejected("1F0,0F0,1B0,0B0\n", 1, "cell \"1F0\" waits for 0F0 on rank 0");
   // With messages the receives wait.
-  check_rejected("0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1,
-                 "cell \"0RECV_B0\" waits for 1SEND_B0 on rank 1");
+  check_rejected("0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "cell \"0RECV_B0\" waits for 1SEND_B0 on rank 1");
 }
 
 BOOST_AUTO_TEST_CASE(sends_and_receives_pair) {
-  check_rejected("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1,
-                 "rank 1, column 0, cell \"1RECV_F0\": has no 0SEND_F0 on rank 0");
-  check_rejected("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1,
-                 "rank 0, column 2, cell \"0B0\": needs 0RECV_B0 earlier");
-  check_rejected("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n", 1,
-                 "rank 1, column 0, cell \"1F0\": needs 1RECV_F0 earlier");
-  check_rejected("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1,
-                 "rank 0, column 0, cell \"0SEND_F0\": needs 0F0 earlier");
+  check_rejected("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "rank 1, column 0, cell \"1RECV_F0\": has no 0SEND_F0 on rank 0");
+  check_rejected("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "rank 0, column 2, cell \"0B0\": needs 0RECV_B0 earlier");
+  check_rejected("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n", 1, "rank 1, column 0, cell \"1F0\": needs 1RECV_F0 earlier");
+  check_rejected("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "rank 0, column 0, cell \"0SEND_F0\": needs 0F0 earlier");
   check_rejected("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_B0,1B0\n", 1,
                  "rank 1, column 2, cell \"1SEND_B0\": needs 1B0 or 1I0 earlier");
   check_rejected("0F0,0SEND_B0,0B0\n", 1, "rank 0, column 1, cell \"0SEND_B0\": there is no stage -1");
-  check_rejected("0F0,0SEND_F0,1F0,1B0,0B0\n", 1,
-                 "rank 0, column 1, cell \"0SEND_F0\": stages 0 and 1 are on the same rank");
+  check_rejected("0F0,0SEND_F0,1F0,1B0,0B0\n", 1, "rank 0, column 1, cell \"0SEND_F0\": stages 0 and 1 are on the same rank");
   check_rejected("0F0,0SEND_F0,0RECV_B0,0B0,0SEND_F1\n1RECV_F0,1F0,1B0,1SEND_B0\n", 1, "out of range");
 }
 
@@ -118,8 +111,7 @@ BOOST_AUTO_TEST_CASE(sharding_and_reduction_are_in_order) {
   check_rejected("0UNSHARD,0F0,0RESHARD,0B0\n", 1, "rank 0, column 3, cell \"0B0\": stage 0 is resharded here");
   check_rejected("0UNSHARD,0UNSHARD,0F0,0B0\n", 1, "rank 0, column 1, cell \"0UNSHARD\": stage 0 is unsharded already");
   check_rejected("0RESHARD,0F0,0B0\n", 1, "not unsharded");
-  check_rejected("0F0,0REDUCE_GRAD,0B0\n", 1,
-                 "rank 0, column 1, cell \"0REDUCE_GRAD\": only 0 of stage 0's 1 backwards");
+  check_rejected("0F0,0REDUCE_GRAD,0B0\n", 1, "rank 0, column 1, cell \"0REDUCE_GRAD\": only 0 of stage 0's 1 backwards");
   check_rejected("0F0,1F0,1B0,1REDUCE_GRAD,0B0\n", 1, "0REDUCE_GRAD is missing");
 }
 

@@ -14,8 +14,8 @@ namespace ppengine::models::tokenizer {
 
 struct Piece {
   std::string_view text;
-  std::int32_t token = -1;    // an added token that was found, or -1
-  bool at_start = false;      // begins where the original text begins
+  std::int32_t token = -1;  // an added token that was found, or -1
+  bool at_start = false;    // begins where the original text begins
 };
 
 struct Pieces {
