@@ -50,6 +50,7 @@ void check_fits_here(int ranks) {
   const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
   if (me.rank == (first_gone ? 1 : 0)) {
     std::string text = error.what();
+    if (peer && when_lost && text.find("plan position") == text.npos) text += " (at no plan position: between two runs of the plan)";
     const std::string more = (peer || failure) && when_lost ? when_lost() : std::string();
     fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
   }

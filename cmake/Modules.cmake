@@ -59,7 +59,7 @@ endif()
 function(ppengine_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   if(NOT TARGET ppengine_test_main)
-    add_library(ppengine_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+    add_library(ppengine_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/main.cpp ${PROJECT_SOURCE_DIR}/tests/headers.cpp)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # says that main() goes there
     target_link_libraries(ppengine_test_main PRIVATE ppengine_options fmt::fmt nlohmann_json::nlohmann_json Boost::unit_test_framework)
     target_precompile_headers(ppengine_test_main PRIVATE <boost/test/unit_test.hpp> <fmt/format.h> <nlohmann/json.hpp>)
