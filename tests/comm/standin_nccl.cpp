@@ -139,10 +139,13 @@ thread_local std::vector<Step> steps;
 thread_local std::vector<std::pair<Stream*, std::function<void()>>> others;
 thread_local Stream* step_stream = nullptr;
 
-// All sends and receives of a group are under way at once.
+// All sends and receives of a group are under way at once. Once a communicator is aborted, as with the real library, nothing of it touches
+// memory any more: whoever owned it may be gone.
 void carry_out(const std::vector<Step>& group) {
   std::vector<std::unique_ptr<Piece>> offered;
   std::unique_lock lock(mutex);
+  const bool& aborted = group.front().comm->shared->aborted;
+  if (aborted) return;
   for (const Step& step : group)
     if (step.sends) {
       offered.push_back(std::make_unique<Piece>(step.data, step.bytes));
@@ -152,14 +155,14 @@ void carry_out(const std::vector<Step>& group) {
   for (const Step& step : group) {
     if (step.sends) continue;
     auto& waiting = step.comm->shared->offers[{step.peer, step.comm->rank}];
-    changed.wait(lock, [&] { return !waiting.empty() || step.comm->shared->aborted; });
-    if (waiting.empty()) continue;
+    changed.wait(lock, [&] { return !waiting.empty() || aborted; });
+    if (aborted) return;
     std::memcpy(step.data, waiting.front()->data, std::min(step.bytes, waiting.front()->bytes));
     waiting.front()->taken = true;
     waiting.pop_front();
     changed.notify_all();
   }
-  for (const auto& piece : offered) changed.wait(lock, [&] { return piece->taken || group.front().comm->shared->aborted; });
+  for (const auto& piece : offered) changed.wait(lock, [&] { return piece->taken || aborted; });
 }
 
 void flush() {
@@ -173,6 +176,7 @@ Result meet(nccl::Comm comm, const void* in, void* out, nccl::NativeStream strea
   others.emplace_back(static_cast<Stream*>(stream), [=] {
     std::unique_lock lock(mutex);
     Shared& shared = *comm->shared;
+    if (shared.aborted) return;
     Meeting& meeting = shared.meetings[sequence];
     meeting.in.resize(static_cast<size_t>(shared.ranks));
     meeting.out.resize(static_cast<size_t>(shared.ranks));
