@@ -79,6 +79,7 @@ void Stream::Impl::submitted(Command command) {
   pending.clear();
   if (chained) pending.push_back(command.event);
   kernels_pending = !command.host_task;
+  host_tasks_pending = command.host_task;
   if (ring.size() < max_outstanding) {
     ring.push_back(std::move(command));
   } else {
@@ -96,7 +97,7 @@ void Stream::Impl::wait() {
   ring.clear();
   next = 0;
   pending.clear();
-  kernels_pending = false;
+  kernels_pending = host_tasks_pending = false;
 }
 
 void* Stream::Impl::scratch(size_t bytes) {
@@ -135,6 +136,10 @@ void Stream::zero(void* dst, size_t bytes) {
 Event Stream::record() {
   auto& impl = *impl_;
   if (impl.ring.empty() && impl.pending.empty()) return {};
+  if (impl.chained && impl.host_tasks_pending && impl.pending.size() > 1) {  // a barrier would be held back as a kernel is
+    impl.wait();
+    return {};
+  }
   impl.queue.ext_oneapi_prod();
   const bool is_one = impl.chained && impl.pending.size() == 1;
   Command command =
@@ -144,8 +149,9 @@ Event Stream::record() {
 
 void Stream::wait_for(const Event& event) {
   if (event.done()) return;
-  impl_->pending.push_back(event.impl()->command.event);
-  if (!event.impl()->command.host_task) impl_->kernels_pending = true;
+  const Command& command = event.impl()->command;
+  impl_->pending.push_back(command.event);
+  (command.host_task ? impl_->host_tasks_pending : impl_->kernels_pending) = true;
 }
 
 void Stream::wait() { impl_->wait(); }

@@ -81,9 +81,11 @@ struct Stream::Impl {
   // Blocks until everything submitted so far is done.
   void wait();
 
-  // Submits a command group: body(handler).
+  // Submits a command group: body(handler). On a CPU it waits for host tasks here and now: the runtime would hold a kernel back until they
+  // are done, and while it hands the kernel over, the kernel's event can be taken for one of something that is done already.
   template <class Body>
   void submit(Body&& body) {
+    if (chained && host_tasks_pending) wait();
     submitted({queue.submit([&](sycl::handler& handler) {
       handler.depends_on(pending);
       body(handler);
@@ -96,8 +98,8 @@ struct Stream::Impl {
 
   Buffer scratch_memory;
   std::vector<sycl::event> pending;
-  bool kernels_pending = false;  // some of them are no host tasks
-  std::vector<Command> ring;     // the last max_outstanding submissions
+  bool kernels_pending = false, host_tasks_pending = false;  // among them
+  std::vector<Command> ring;                                 // the last max_outstanding submissions
   size_t next = 0;
 };
 

@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_SUITE(plan_command)
 BOOST_AUTO_TEST_CASE(csv_is_what_pytorch_writes) {
   const Outcome outcome = plan("--schedule LoopedBFS --ranks 2 --stages 4 --microbatches 2 --format csv");
   BOOST_TEST(outcome.code == 0);
-  BOOST_TEST(outcome.out == "0F0,0F1,2F0,2F1,,,2B1,2B0,0B1,0B0\n,1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0\n");
+  BOOST_TEST(outcome.out == "0F0,0F1,2F0,2F1,,,2B1,2B0,0B1,0B0\r\n,1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0\r\n");
   BOOST_TEST(outcome.err == "");
 }
 
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(impossible_requests_are_refused_at_once) {
 BOOST_AUTO_TEST_CASE(flags_have_environment_twins) {
   const Outcome outcome =
       run({"plan"}, {{"PPENGINE_SCHEDULE", "gpipe"}, {"PPENGINE_RANKS", "1"}, {"PPENGINE_MICROBATCHES", "1"}, {"PPENGINE_FORMAT", "csv"}});
-  BOOST_TEST(outcome.out == "0F0,0B0\n");
+  BOOST_TEST(outcome.out == "0F0,0B0\r\n");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
