@@ -3,7 +3,11 @@
 
 #include <ppengine/ops/attention.hpp>
 
+struct AttentionShape;  // kernels/attention_shape.hpp
+
 namespace ppengine::ops {
+
+AttentionShape training_shape(const AttentionSpec& spec);
 
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);

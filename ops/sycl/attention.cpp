@@ -6,6 +6,23 @@
 #include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {
+
+AttentionShape training_shape(const AttentionSpec& spec) {
+  return {spec.length,
+          spec.heads,
+          spec.heads / spec.kv_heads,
+          spec.head_dim,
+          spec.length * spec.q_stride,
+          spec.q_stride,
+          spec.length * spec.k_stride,
+          spec.k_stride,
+          spec.head_dim,
+          spec.length * spec.v_stride,
+          spec.v_stride,
+          spec.head_dim,
+          spec.scale};
+}
+
 namespace {
 
 constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
@@ -25,22 +42,6 @@ Refusal refusal(const Spec& spec) {
   if (spec.type == Type::i32) return "there is no attention on integers";
   if (spec.head_dim > widest_head) return fmt::format("heads are {} wide, our kernels hold at most {}", spec.head_dim, widest_head);
   return {};
-}
-
-AttentionShape training_shape(const AttentionSpec& spec) {
-  return {spec.length,
-          spec.heads,
-          spec.heads / spec.kv_heads,
-          spec.head_dim,
-          spec.length * spec.q_stride,
-          spec.q_stride,
-          spec.length * spec.k_stride,
-          spec.k_stride,
-          spec.head_dim,
-          spec.length * spec.v_stride,
-          spec.v_stride,
-          spec.head_dim,
-          spec.scale};
 }
 
 class SyclAttention : public Attention {

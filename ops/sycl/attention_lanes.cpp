@@ -18,27 +18,11 @@ constexpr int64_t slice_bytes = 16 << 20;  // of probabilities; as many of their
 
 int64_t up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-AttentionShape shape_of(const AttentionSpec& s) {
-  return {s.length,
-          s.heads,
-          s.heads / s.kv_heads,
-          s.head_dim,
-          s.length * s.q_stride,
-          s.q_stride,
-          s.length * s.k_stride,
-          s.k_stride,
-          s.head_dim,
-          s.length * s.v_stride,
-          s.v_stride,
-          s.head_dim,
-          s.scale};
-}
-
 class LanesAttention : public Attention {
  public:
   LanesAttention(Device& device, const AttentionSpec& spec)
       : spec_(spec),
-        shape_(device, shape_of(spec)),
+        shape_(device, training_shape(spec)),
         forward_(device.kernels().get("attention_lanes", "attention_forward_lanes")),
         backward_q_(device.kernels().get("attention_lanes", "attention_backward_q_lanes")),
         backward_kv_(device.kernels().get("attention_lanes", "attention_backward_kv_lanes")) {
