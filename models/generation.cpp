@@ -190,7 +190,8 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
   PPENGINE_ASSERT(pipeline.size() == parallel.pipeline);
   auto [graph, cuts, stage_rank] = plan_stages(source, parallel, tensor_rank);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  if (parallel.type == ops::Type::f32 && parallel.tensor == 1) {
+  const bool fuses = parallel.type == ops::Type::f32 && parallel.tensor == 1;
+  if (fuses) {
     auto fused = engine::inference_graph(*device, *graph, cuts, weights);
     graph = std::move(fused.graph);
     cuts = std::move(fused.cuts);
@@ -199,7 +200,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
                                                    engine::ModelRank::Options{parallel.type, false, {}, {}, weights});
   // What every model needs is brought in from the kernel cache while weights are read.
   std::vector<std::string> kernels{"loss", "attention"};
-  if (parallel.type == ops::Type::f32) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
+  if (fuses) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
   const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)

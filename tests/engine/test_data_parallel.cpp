@@ -45,17 +45,6 @@ TrainerOptions options(const Setup& layout) {
   return result;
 }
 
-void check_same(const Outcome& got, const Outcome& expected, double tolerance = 2e-4) {
-  BOOST_REQUIRE_EQUAL(got.losses.size(), expected.losses.size());
-  for (size_t i = 0; i < got.losses.size(); ++i) {
-    BOOST_TEST(std::abs(got.losses[i] - expected.losses[i]) < tolerance * expected.losses[i]);
-    BOOST_TEST(std::abs(got.norms[i] - expected.norms[i]) < tolerance * expected.norms[i]);
-  }
-  std::string worst;
-  const double weights = difference(got.weights, expected.weights, &worst);
-  BOOST_TEST_CONTEXT("weights of " << worst) { BOOST_TEST(weights < tolerance); }
-}
-
 void on_ranks(const TrainerOptions& how, const std::function<void(comm::Communicator&)>& body) {
   comm::LocalOptions local;
   const int ranks = how.parallel.mesh().size();

@@ -37,7 +37,7 @@ std::vector<Batch> batches(int steps) {
   return list;
 }
 
-void check_same(const Outcome& got, const Outcome& expected) {
+void check_alike(const Outcome& got, const Outcome& expected) {
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     BOOST_TEST(got.losses.at(i) == expected.losses[i], boost::test_tools::tolerance(2e-4));
     BOOST_TEST(got.norms.at(i) == expected.norms[i], boost::test_tools::tolerance(2e-4));
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_give_the_losses_norms_and_weights_of_
                             options(2, "dualpipev", 1, 2, 4), options(2, "1f1b", 1, 0, 2, 2)})
       BOOST_TEST_CONTEXT("tied " << model.tied << ", rms " << model.rms << ", dropout " << model.dropout << ", tp " << how.parallel.tensor
                                  << ", pp " << how.parallel.pipeline << ", dp " << how.parallel.data << ", " << how.parallel.schedule)
-    check_same(train(graph, how, data), expected);
+    check_alike(train(graph, how, data), expected);
   }
 }
 
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_divide_tokens_too_give_the_losses_norms_and_weig
       how.recompute = how.parallel.pipeline == 2 && how.parallel.schedule == "1f1b";
       BOOST_TEST_CONTEXT("rms " << model.rms << ", tp " << how.parallel.tensor << ", pp " << how.parallel.pipeline << ", dp "
                                 << how.parallel.data << ", " << how.parallel.schedule)
-      check_same(train(graph, how, data), expected);
+      check_alike(train(graph, how, data), expected);
     }
   }
 }
@@ -200,9 +200,9 @@ BOOST_AUTO_TEST_CASE(recomputed_blocks_and_measured_stages_train_alike) {
   const Outcome expected = train(graph, options(1), data);
   TrainerOptions recomputed = options(2, "1f1b", 2, 2, 4), measured = recomputed;
   recomputed.recompute = true;
-  check_same(train(graph, recomputed, data), expected);
+  check_alike(train(graph, recomputed, data), expected);
   measured.parallel.measure = true;
-  check_same(train(graph, measured, data), expected);
+  check_alike(train(graph, measured, data), expected);
 }
 
 BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {

@@ -206,25 +206,30 @@ BOOST_AUTO_TEST_CASE(ten_steps_of_tensor_parallel_ranks) {
   }
 }
 
+// Four steps with one layout, the others with another.
+void check_resumed(const std::string& name, const Layout& before, const Layout& after, const std::string& save) {
+  BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {
+    Steps steps;
+    for (const Layout& layout : {before, after}) {
+      TrainingOptions options = training_options(name, layout);
+      options.save = save;
+      if (steps.losses.empty())
+        options.steps = 4;
+      else
+        options.resume = save;
+      on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+    }
+    check_trained(name, steps, save);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_checkpoint_of_tensor_parallel_ranks_is_resumed_with_other_layouts) {
   const TemporaryFolder temporary;
   const std::string save = (temporary.path / "model").string();
   const Layout tensor{"1f1b", 1, 1, 0, 2, 2}, pipeline{"1f1b", 2, 1, 0, 2}, both{"1f1b", 2, 1, 0, 4, 2};
   for (const std::string name : divisible)
     for (const auto& [before, after] : {std::pair(tensor, pipeline), std::pair(pipeline, tensor), std::pair(tensor, both)})
-      BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {
-        Steps steps;
-        for (const Layout& layout : {before, after}) {
-          TrainingOptions options = training_options(name, layout);
-          options.save = save;
-          if (steps.losses.empty())
-            options.steps = 4;
-          else
-            options.resume = save;
-          on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
-        }
-        check_trained(name, steps, save);
-      }
+      check_resumed(name, before, after, save);
 }
 
 BOOST_AUTO_TEST_CASE(a_checkpoint_of_sharded_ranks_is_resumed_with_other_layouts_and_the_reverse) {
@@ -234,19 +239,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_sharded_ranks_is_resumed_with_other_layouts
       all{"interleavedzerobubble", 2, 2, 4, 2, 2, false, true};
   for (const std::string name : {"gpt2_tied", "llama_even"})
     for (const auto& [before, after] : {std::pair(sharded, pipeline), std::pair(pipeline, sharded), std::pair(all, sharded)})
-      BOOST_TEST_CONTEXT(name << ", " << before << ", then " << after) {
-        Steps steps;
-        for (const Layout& layout : {before, after}) {
-          TrainingOptions options = training_options(name, layout);
-          options.save = save;
-          if (steps.losses.empty())
-            options.steps = 4;
-          else
-            options.resume = save;
-          on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
-        }
-        check_trained(name, steps, save);
-      }
+      check_resumed(name, before, after, save);
 }
 
 BOOST_AUTO_TEST_CASE(logits_of_sharded_ranks) {
