@@ -20,11 +20,12 @@ void check_batch(const Graph& graph, const Batch& batch) {
     const BatchInput* input = batch.find(value.name);
     if (!input) throw ConfigError(fmt::format("the batch has no input '{}', which the model reads", value.name));
     const bool tokens = value.kind == ValueKind::tokens;
-    const int64_t width = tokens ? 1 : value.width, expected = batch.sequences * batch.length * width;
+    const int64_t sequences = input->shared ? 1 : batch.sequences, width = tokens ? 1 : value.width;
+    const int64_t expected = sequences * batch.length * width;
     const auto got = static_cast<int64_t>(tokens ? input->tokens.size() : input->values.size());
     if (got != expected)
-      throw ConfigError(fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, batch.sequences, batch.length,
-                                    width, expected, got));
+      throw ConfigError(
+          fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, sequences, batch.length, width, expected, got));
   }
 }
 
@@ -35,7 +36,8 @@ int64_t valid_tokens(const Graph& graph, const Batch& batch) {
     const ValueInfo& value = graph.values()[static_cast<size_t>(id)];
     if (value.kind != ValueKind::tokens) continue;
     const BatchInput* targets = batch.find(value.name);
-    return targets ? std::ranges::count_if(targets->tokens, [](int32_t target) { return target >= 0; }) : 0;
+    if (!targets) return 0;
+    return std::ranges::count_if(targets->tokens, [](int32_t target) { return target >= 0; }) * (targets->shared ? batch.sequences : 1);
   }
   return batch.sequences * batch.length;
 }

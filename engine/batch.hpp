@@ -9,11 +9,13 @@
 
 namespace ppengine::engine {
 
-// One input of the model for all sequences of a batch: tokens [sequences, length] or values [sequences, length, width].
+// One input of the model for all sequences of a batch: tokens [sequences, length] or values [sequences, length, width]. A shared one is
+// given once, [length] or [length, width], and every sequence of every microbatch sees it.
 struct BatchInput {
   std::string name;
   std::vector<int32_t> tokens;
   std::vector<float> values;
+  bool shared = false;
 };
 
 struct Batch {

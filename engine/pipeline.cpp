@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/detail/pipeline_state.hpp>
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/schedules/validate.hpp>
 
 namespace ppengine::engine {
@@ -20,6 +21,7 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
       second_(model.device()) {
   schedules::validate(plan_);
   PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank());
+  for (const StageCut& cut : model.cuts()) values_per_message_ = std::max(values_per_message_, static_cast<int>(cut.sends.size()));
   for (int index : model.stages()) {
     auto stage = std::make_unique<Stage>();
     stage->index = index;
@@ -89,21 +91,27 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
 }
 
 void Pipeline::upload_inputs(const StepInputs& inputs) {
-  const Graph& graph = model_.graph();
   for (auto& stage : stages_)
     for (size_t m = 0; m < inputs.microbatches.size(); ++m)
-      for (size_t i = 0; i < graph.values().size(); ++i) {
+      for (size_t i = 0; i < model_.graph().values().size(); ++i) {
         const int64_t offset = stage->by_microbatch[m]->input_offset(static_cast<int>(i));
         if (offset < 0) continue;
-        const ValueInfo& value = graph.values()[i];
-        const BatchInput& input = *inputs.batch->find(value.name);
-        const int64_t per_sequence = inputs.batch->length * (value.kind == ValueKind::tokens ? 1 : value.width);
-        const auto& range = inputs.microbatches[m];
-        const void* source = value.kind == ValueKind::tokens ? static_cast<const void*>(input.tokens.data() + range.begin * per_sequence)
-                                                             : static_cast<const void*>(input.values.data() + range.begin * per_sequence);
-        stream_.copy(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), source,
-                     static_cast<size_t>(range.count * per_sequence) * 4);
+        upload(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), model_.graph().values()[i], *inputs.batch,
+               inputs.microbatches[m]);
       }
+}
+
+void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range) {
+  const BatchInput& input = *batch.find(value.name);
+  const bool tokens = value.kind == ValueKind::tokens, narrow = !tokens && model_.options().compute != ops::Type::f32;
+  const auto per_sequence = static_cast<size_t>(batch.length * (tokens ? 1 : value.width)),
+             count = per_sequence * static_cast<size_t>(range.count);
+  const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * per_sequence, each = input.shared ? per_sequence : count;
+  const void* const from = tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first;
+  if (narrow && staging_.bytes() < count * sizeof(float)) staging_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
+  auto* const whole = static_cast<std::byte*>(narrow ? staging_.data() : to);
+  for (size_t done = 0; done < count; done += each) stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
+  if (narrow) ops::cast(stream_, ops::Type::f32, whole, model_.options().compute, to, static_cast<int64_t>(count));
 }
 
 void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
@@ -177,6 +185,7 @@ Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
   run.dropout_key = step_->dropout_key;
   run.profile = profile_;
   run.tensor = options_.tensor;
+  run.peers = options_.peers;
   run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
   return run;
 }

@@ -91,6 +91,7 @@ class Pipeline final : public schedules::ActionHandler {
   const CompiledStage& compiled(Stage& stage, int microbatch);
   Run make_run(Stage& stage, int microbatch, ops::Stream& stream);
   void upload_inputs(const StepInputs& inputs);
+  void upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range);
   void begin_forward(Stage& stage, int microbatch);
   void end_forward(Stage& stage, int microbatch);
   void begin_backward(Stage& stage, int microbatch);
@@ -112,11 +113,12 @@ class Pipeline final : public schedules::ActionHandler {
   bool training_;
   ops::Stream stream_, second_;  // the second runs the backward of an overlapped pair
   std::vector<std::unique_ptr<Stage>> stages_;
-  ops::Buffer workspace_, second_workspace_;
+  ops::Buffer workspace_, second_workspace_, staging_;
   const StepInputs* step_ = nullptr;
   TimelineRecorder* recorder_ = nullptr;
   Profile* profile_ = nullptr;
   std::vector<double> losses_;
+  int values_per_message_ = 1;  // at most, over all cuts
 };
 
 }  // namespace ppengine::engine

@@ -180,7 +180,7 @@ void Pipeline::reduce_grad(int stage) {
 
 int Pipeline::tag(int stage, int microbatch, bool backward, size_t value) const {
   // Every message of a step has its own: (stage, value, direction, microbatch).
-  return ((stage * 16 + static_cast<int>(value)) * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
+  return ((stage * values_per_message_ + static_cast<int>(value)) * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
 }
 
 comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers,
