@@ -89,6 +89,10 @@ class Communicator {
   int64_t allreduce_value(int64_t value, Reduce reduce = Reduce::sum);
   void barrier() { all_gather_bytes({}); }
 
+  // Moves operations along where only a call does that; costs next to nothing where there is nothing to do. For those who compute for a
+  // long time without a wait: to be called between pieces of the work.
+  virtual void progress() {}
+
   // Ranks with the same color form a group, ordered by key, then rank. A negative color: no group, null. All ranks call it.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 

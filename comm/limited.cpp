@@ -68,6 +68,7 @@ class Limited final : public Communicator {
   int size() const override { return inner_.size(); }
   int world_rank(int rank) const override { return inner_.world_rank(rank); }
   std::string kind() const override { return inner_.kind(); }
+  void progress() override { inner_.progress(); }
   void set_timeout(std::chrono::milliseconds timeout) override {
     Communicator::set_timeout(timeout);
     inner_.set_timeout(timeout);

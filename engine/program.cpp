@@ -4,10 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/communicator.hpp>
 #include <ppengine/ops/memory.hpp>
 
 namespace ppengine::engine {
@@ -78,12 +78,14 @@ size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program)
 
 void execute_one(const Instruction& instruction, const Run& run) {
   try {
-    if (!run.profile) return instruction.run(run);
-    run.stream.wait();
-    const auto begin = std::chrono::steady_clock::now();
+    if (run.profile) run.stream.wait();
+    const auto begin = run.profile ? comm::Clock::now() : comm::Clock::time_point();
     instruction.run(run);
-    run.stream.wait();
-    run.profile->add(instruction.kind, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    if (run.profile) {
+      run.stream.wait();
+      run.profile->add(instruction.kind, std::chrono::duration<double>(comm::Clock::now() - begin).count());
+    }
+    if (run.peers) run.peers->progress();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {

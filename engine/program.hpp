@@ -69,6 +69,7 @@ struct Run {
   int64_t first_sequence = 0;            // number of the microbatch's first sequence in the global batch
   Profile* profile = nullptr;            // null: nothing is measured
   comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
+  comm::Communicator* peers = nullptr;   // moves messages between instructions; null: there are none
 
   void* at(BufferId id) const {
     if (id == no_buffer) return nullptr;

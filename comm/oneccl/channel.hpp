@@ -34,6 +34,7 @@ class Channel {
   void receive(TransferPtr transfer) { wanted_.push_back(std::move(transfer)); }
   void step();
   bool idle() const;
+  bool moving() const { return !outgoing_.empty() || !incoming_.empty(); }
   void close();
 
  private:

@@ -109,6 +109,7 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
   }
 
   std::string kind() const override { return "oneccl-cpu"; }
+  void progress() override { process_->engine->progress_now_and_then(); }
 
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
     return transfer("send", const_cast<void*>(data), bytes, peer, tag, false, after);
@@ -208,6 +209,8 @@ void set_defaults(const ModuleInput& input) {
   setenv("CCL_WORKER_OFFLOAD", "0", 0);  // our own engine makes the progress: a worker of oneCCL's polls a whole core away
   setenv("CCL_ATL_TRANSPORT", "mpi", 0);
   if (one_host) setenv("I_MPI_FABRICS", "shm", 0);
+  setenv("I_MPI_SHM_CELL_FWD_SIZE", "65536", 0);  // a message of a pipeline goes out whole, without waiting for the receiver to poll
+  setenv("I_MPI_SHM_CELL_FWD_NUM", "64", 0);
   setenv("I_MPI_PIN", "0", 0);  // cores are the launcher's business
   setenv("MPI_LOCALRANKID", std::to_string(input.environment.local_rank).c_str(), 1);
   setenv("MPI_LOCALNRANKS", std::to_string(input.environment.local_size).c_str(), 1);

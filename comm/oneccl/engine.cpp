@@ -18,9 +18,10 @@ namespace {
 constexpr int polls_without_pause = 200;
 constexpr std::chrono::microseconds spinning{200}, nap{20};
 constexpr size_t bytes_per_microsecond = 1000;
-// The progress thread: between two steps, while others make them or there are none, and how long until it waits to be called.
-constexpr std::chrono::microseconds thread_nap{50}, thread_rest{200};
-constexpr std::chrono::milliseconds until_parked{10};
+// A compute thread steps between its instructions. The progress thread would only take time from it on the same core: it looks now and
+// then whether one instruction lasts long, and only then makes steps, fast ones while data move.
+constexpr std::chrono::microseconds step_interval{100}, thread_nap{50};
+constexpr std::chrono::milliseconds thread_rest{1}, until_parked{10};
 
 // Sleeps end when asked and not up to 50 us later.
 void wake_on_time() {
@@ -116,16 +117,24 @@ void Engine::remove(Stepper* stepper) {
 
 void Engine::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) step_all();
+  if (!lock) return;
+  step_all();
+  last_step_ = Clock::now().time_since_epoch().count();
+}
+
+void Engine::progress_now_and_then() {
+  if (!idle_ && since_last_step() > step_interval) progress();
 }
 
 void Engine::step_all() {
-  bool idle = true;
+  bool idle = true, moving = false;
   for (Stepper* stepper : steppers_) {
     stepper->step();
     idle = idle && stepper->idle();
+    moving = moving || stepper->moving();
   }
   idle_ = idle;
+  moving_ = moving;
 }
 
 void Engine::run() {
@@ -141,9 +150,12 @@ void Engine::run() {
       parked_ = false;
       continue;
     }
-    const bool mine = !idle && waiting_ == 0 && !rendezvous_->failed();
-    if (mine) progress();
-    std::this_thread::sleep_for(mine ? thread_nap : thread_rest);
+    const bool mine = !idle && waiting_ == 0 && !rendezvous_->failed() && since_last_step() > thread_rest;
+    if (mine) {
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (lock) step_all();
+    }
+    std::this_thread::sleep_for(mine && moving_ ? thread_nap : std::chrono::microseconds(thread_rest));
   }
 }
 

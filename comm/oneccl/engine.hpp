@@ -63,6 +63,8 @@ class Stepper {
   virtual ~Stepper() = default;
   // Nothing left to do: the thread may sleep.
   virtual bool idle() const = 0;
+  // Both sides are there and data are on their way: each step brings them on.
+  virtual bool moving() const = 0;
   virtual void step() = 0;
 };
 
@@ -86,19 +88,23 @@ class Engine {
     if (!idle_ && parked_) changed_.notify_one();
   }
   void progress();
+  // The same, unless somebody has done it a moment ago.
+  void progress_now_and_then();
   Rendezvous& rendezvous() const { return *rendezvous_; }
 
  private:
   void step_all();
   void run();
+  Clock::duration since_last_step() const { return Clock::now().time_since_epoch() - Clock::duration(last_step_); }
 
   std::shared_ptr<Rendezvous> rendezvous_;
   const bool crowded_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Stepper*> steppers_;
-  std::atomic<bool> idle_{true}, closing_{false}, parked_{false};
-  std::atomic<int> waiting_{0};  // threads in Operation::wait: they make progress themselves
+  std::atomic<bool> idle_{true}, moving_{false}, closing_{false}, parked_{false};
+  std::atomic<Clock::rep> last_step_{0};  // that a thread of the caller's has made
+  std::atomic<int> waiting_{0};           // threads in Operation::wait: they make progress themselves
   friend class Operation;
   std::thread thread_;
 };

@@ -91,6 +91,10 @@ bool Group::idle() const {
   return collectives_.empty() && running_.empty() && std::ranges::all_of(channels_, [](const auto& one) { return !one || one->idle(); });
 }
 
+bool Group::moving() const {
+  return !running_.empty() || std::ranges::any_of(channels_, [](const auto& one) { return one && one->moving(); });
+}
+
 void Group::step() {
   if (engine_.rendezvous().failed()) return;
   try {

@@ -47,6 +47,7 @@ class Group : public Stepper {
 
   void step() override;
   bool idle() const override;
+  bool moving() const override;
   void add(std::shared_ptr<Collective> collective) { collectives_.push_back(std::move(collective)); }
   Channel& channel(int peer);
   ccl::communicator& data() { return *data_; }
