@@ -43,7 +43,7 @@ struct TrainFlags {
 // Prints steps as JSON lines, or as a progress line with a summary at the end.
 class Reporter final : public models::TrainingListener {
  public:
-  Reporter(bool json, std::int64_t batch_tokens) : json_(json), batch_tokens_(batch_tokens) {}
+  explicit Reporter(bool json) : json_(json) {}
 
   void started(const models::RunInfo& info) override {
     info_ = info;
@@ -87,6 +87,8 @@ class Reporter final : public models::TrainingListener {
   std::int64_t first_step() const { return info_.first_step; }
   void finish(const models::TrainingResult& result) {
     if (json_) return;
+    if (result.last.step == 0 && !result.interrupted)
+      return progress_.note(fmt::format("nothing to do: step {} is reached already, and --steps is {}", info_.first_step - 1, info_.steps));
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     std::string memory;
     for (std::size_t bytes : result.peak_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));
@@ -96,7 +98,6 @@ class Reporter final : public models::TrainingListener {
 
  private:
   bool json_;
-  std::int64_t batch_tokens_;
   models::RunInfo info_;
   Progress progress_;
   std::chrono::steady_clock::time_point begin_;
@@ -190,7 +191,7 @@ void TrainFlags::run() {
   for (const std::string& file : {trace, timeline}) check_writable(file);
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
-  Reporter reporter(json, 0);
+  Reporter reporter(json);
   models::TrainingResult result;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
     models::TrainingResult mine = models::run_training(options, world, reporter);

@@ -24,18 +24,6 @@ void fill_normal(uint64_t key, float scale, std::span<float> out, size_t begin, 
   }
 }
 
-void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
-  if (info.init != Init::normal) {
-    std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
-    return;
-  }
-  const uint64_t key = mix(seed) ^ hash_text(info.name);
-  const size_t threads = out.size() < (1u << 16) ? 1 : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::jthread> workers;
-  for (size_t t = 0; t < threads; ++t)
-    workers.emplace_back([=] { fill_normal(key, info.scale, out, out.size() * t / threads, out.size() * (t + 1) / threads); });
-}
-
 // body(begin, end) over parts of [0, count), on all cores where there is enough to do.
 template <class Body>
 void in_parallel(size_t count, size_t elements, const Body& body) {
@@ -43,6 +31,15 @@ void in_parallel(size_t count, size_t elements, const Body& body) {
   std::vector<std::jthread> workers;
   for (size_t t = 1; t < threads; ++t) workers.emplace_back([&, t] { body(count * t / threads, count * (t + 1) / threads); });
   body(size_t{0}, count / threads);
+}
+
+void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
+  if (info.init != Init::normal) {
+    std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
+    return;
+  }
+  const uint64_t key = mix(seed) ^ hash_text(info.name);
+  in_parallel(out.size(), out.size(), [&](size_t begin, size_t end) { fill_normal(key, info.scale, out, begin, end); });
 }
 
 // to[columns,rows] = from[rows,columns], in tiles that stay in the cache.

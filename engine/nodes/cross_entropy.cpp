@@ -9,16 +9,33 @@
 namespace ppengine::engine {
 namespace {
 
-class CompiledCrossEntropy : public CompiledNode {
+// A loss whose forward makes the gradient of its input, over the input where nobody else reads that.
+class CompiledLoss : public CompiledNode {
+ public:
+  void backward(Emitter& emit) override { emit.give_gradient(0, gradient(emit)); }
+
+ protected:
+  CompiledLoss(bool training, bool in_place) : training_(training), in_place_(in_place) {}
+  // No buffer where nothing is trained.
+  BufferId gradient(Emitter& emit) const {
+    if (!training_) return no_buffer;
+    return in_place_ ? emit.input(0) : emit.saved("diff", emit.value_bytes_of_input(0));
+  }
+
+ private:
+  bool training_, in_place_;
+};
+
+class CompiledCrossEntropy : public CompiledLoss {
  public:
   CompiledCrossEntropy(ops::Device& device, const ops::CrossEntropySpec& spec, bool training, bool in_place)
-      : spec_(spec), training_(training), in_place_(in_place), op_(ops::CrossEntropy::make(device, spec)) {}
+      : CompiledLoss(training, in_place), spec_(spec), op_(ops::CrossEntropy::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
     const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
                    scratch = emit.workspace(ops::reduce_workspace());
-    const BufferId diff = training_ ? gradient_buffer(emit) : no_buffer;
+    const BufferId diff = gradient(emit);
     emit.forward({logits, targets}, {losses, diff, loss, scratch}, [=, op = op_.get(), rows = spec_.rows](const Run& run) {
       if (diff == no_buffer)
         op->forward(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(losses));
@@ -28,20 +45,15 @@ class CompiledCrossEntropy : public CompiledNode {
     });
   }
 
-  void backward(Emitter& emit) override { emit.give_gradient(0, gradient_buffer(emit)); }
-
  private:
-  BufferId gradient_buffer(Emitter& emit) const { return in_place_ ? emit.input(0) : emit.saved("diff", emit.value_bytes_of_input(0)); }
-
   ops::CrossEntropySpec spec_;
-  bool training_, in_place_;
   std::unique_ptr<ops::CrossEntropy> op_;
 };
 
-class CompiledSplitCrossEntropy : public CompiledNode {
+class CompiledSplitCrossEntropy : public CompiledLoss {
  public:
   CompiledSplitCrossEntropy(ops::Device& device, const ops::SplitCrossEntropySpec& spec, bool training, bool in_place)
-      : spec_(spec), training_(training), in_place_(in_place), op_(ops::SplitCrossEntropy::make(device, spec)) {}
+      : CompiledLoss(training, in_place), spec_(spec), op_(ops::SplitCrossEntropy::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
@@ -50,7 +62,7 @@ class CompiledSplitCrossEntropy : public CompiledNode {
                    all = emit.workspace(static_cast<size_t>(spec_.ranks) * figures * sizeof(float));
     const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
                    scratch = emit.workspace(ops::reduce_workspace());
-    const BufferId diff = training_ ? gradient_buffer(emit) : no_buffer;
+    const BufferId diff = gradient(emit);
     emit.forward({logits, targets}, {mine, all, losses, diff, loss, scratch},
                  [=, op = op_.get(), rows = spec_.rows, ranks = spec_.ranks](const Run& run) {
                    op->part(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(mine));
@@ -65,13 +77,8 @@ class CompiledSplitCrossEntropy : public CompiledNode {
                  });
   }
 
-  void backward(Emitter& emit) override { emit.give_gradient(0, gradient_buffer(emit)); }
-
  private:
-  BufferId gradient_buffer(Emitter& emit) const { return in_place_ ? emit.input(0) : emit.saved("diff", emit.value_bytes_of_input(0)); }
-
   ops::SplitCrossEntropySpec spec_;
-  bool training_, in_place_;
   std::unique_ptr<ops::SplitCrossEntropy> op_;
 };
 
