@@ -37,7 +37,7 @@ void sum_rows(Stream& stream, Type type, const void* src, float* sums, int64_t r
 // *result = sum of src, accumulated in two floats (about 48 bits) on every device; deterministic. workspace: reduce_workspace() bytes.
 size_t reduce_workspace();
 void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
-// *result = sum of squares.
+// *result = sum of squares, in f32 by four, then as above: as exact as f32 for more than a few values.
 void sum_squares(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
 
 }  // namespace ppengine::ops
