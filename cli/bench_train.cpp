@@ -75,7 +75,11 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
 nlohmann::json buckets_json(const std::vector<engine::TimedReduction>& buckets) {
   nlohmann::json list = nlohmann::json::array();
   for (const auto& one : buckets)
-    list.push_back({{"stage", one.stage}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"milliseconds", 1e3 * (one.end - one.start)}});
+    list.push_back({{"stage", one.stage},
+                    {"bucket", one.bucket},
+                    {"bytes", one.bytes},
+                    {"sent_bytes", one.sent},
+                    {"milliseconds", 1e3 * (one.end - one.start)}});
   return list;
 }
 

@@ -5,7 +5,6 @@
 #include <map>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/memory.hpp>
 
 namespace ppengine::engine {
 
@@ -39,8 +38,7 @@ std::vector<std::vector<size_t>> assign_buckets(std::span<const BucketItem> item
 }
 
 FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& options, int shards) {
-  constexpr size_t alignment = ops::buffer_alignment / sizeof(uint16_t);  // elements: aligned in bf16 too
-  const auto padded = [&](size_t count) { return ops::align_up(count, alignment); };
+  const auto padded = [&](size_t count) { return ops::align_up(count, flat_alignment); };
   std::vector<BucketItem> reduced;
   std::vector<const FlatItem*> order, rest;
   for (const FlatItem& item : items) {
@@ -59,7 +57,7 @@ FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& opt
       layout.count = padded(layout.count + item->count);
       bucket.parameters.push_back(item->id);
     }
-    layout.count = bucket.end = ops::align_up(layout.count, alignment * static_cast<size_t>(shards));
+    layout.count = bucket.end = ops::align_up(layout.count, flat_alignment * static_cast<size_t>(shards));
     layout.buckets.push_back(std::move(bucket));
   };
   const auto caps = options.effective();

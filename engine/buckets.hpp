@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include <ppengine/ops/memory.hpp>
+
 namespace ppengine::engine {
 
 // What the rule sees of a tensor. Only tensors of one key (type, device) share a bucket.
@@ -27,6 +29,9 @@ struct BucketOptions {
   std::vector<size_t> caps;  // bytes; empty: 1 MiB for the first bucket, so that communication starts early, then 25 MiB
   std::vector<size_t> effective() const { return caps.empty() ? std::vector<size_t>{1u << 20, 25u << 20} : caps; }
 };
+
+// Every parameter begins at a multiple of so many elements: aligned in bf16 too.
+constexpr size_t flat_alignment = ops::buffer_alignment / sizeof(uint16_t);
 
 // A parameter that wants a place.
 struct FlatItem {

@@ -33,16 +33,22 @@ GradientNorm::GradientNorm(ModelRank& model, int tensor_rank) : model_(model) {
 
 double GradientNorm::squares(ops::Stream& stream, int stage, size_t bucket) {
   double total = 0;
-  for (const Run& run : runs_.at(stage)[bucket]) {
-    float* const result = scratch_.as<float>();
-    ops::sum_squares(stream, model_.parameters(stage).gradients() + run.begin, result, static_cast<int64_t>(run.end - run.begin),
-                     scratch_.at(ops::buffer_alignment));
-    float host = 0;
-    stream.copy(&host, result, sizeof(float));
-    stream.wait();
-    total += host;
-  }
+  for (const Run& run : runs_.at(stage)[bucket])
+    total += sum(stream, model_.parameters(stage).gradients() + run.begin, run.end - run.begin);
   return total;
+}
+
+double GradientNorm::squares(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count) {
+  return runs_.at(stage)[bucket].empty() ? 0.0 : sum(stream, gradients, count);
+}
+
+double GradientNorm::sum(ops::Stream& stream, const float* gradients, size_t count) {
+  float* const result = scratch_.as<float>();
+  ops::sum_squares(stream, gradients, result, static_cast<int64_t>(count), scratch_.at(ops::buffer_alignment));
+  float host = 0;
+  stream.copy(&host, result, sizeof(float));
+  stream.wait();
+  return host;
 }
 
 }  // namespace ppengine::engine

@@ -16,11 +16,15 @@ class GradientNorm {
   // The sum of squares of what this rank holds of a bucket's gradients. A weight that several stages use counts for its owner alone.
   // Blocks; one thread at a time.
   double squares(ops::Stream& stream, int stage, size_t bucket);
+  // The same where all that is not zero lies elsewhere too, one after the other. The bucket has one parameter, and is not sharded.
+  double squares(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count);
 
  private:
   struct Run {
     size_t begin, end;  // of this rank's gradients
   };
+  double sum(ops::Stream& stream, const float* gradients, size_t count);
+
   ModelRank& model_;
   std::map<int, std::vector<std::vector<Run>>> runs_;  // by stage, then bucket
   ops::Buffer scratch_;

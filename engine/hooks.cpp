@@ -14,6 +14,7 @@ namespace {
 class Plain final : public GradientHook {
  public:
   const char* name() const override { return "allreduce"; }
+  bool elementwise() const override { return true; }
   void reduce(const GradientBucket& bucket, HookContext& context) override { sum_bucket(bucket, context); }
 };
 
@@ -23,6 +24,7 @@ class Narrow final : public GradientHook {
  public:
   explicit Narrow(comm::Type type) : type_(type) {}
   const char* name() const override { return type_ == comm::Type::f16 ? "fp16" : "bf16"; }
+  bool elementwise() const override { return true; }
   void reduce(const GradientBucket& bucket, HookContext& context) override {
     if (type_ == comm::Type::f16 && !half_) half_ = std::make_unique<ops::HalfCasts>(context.stream.device());
     if (memory_.bytes() < bucket.count * type_.size()) {

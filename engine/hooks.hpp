@@ -43,6 +43,9 @@ class GradientHook {
   virtual const char* name() const = 0;
   // ConfigError where it cannot work with parts (sharded) or whole buckets. Called once, before the first step.
   virtual void check(bool /*sharded*/) const {}
+  // Whether it sums each element for itself, and zeros to zero: then what is zero on all ranks (most rows of an embedding's gradient) is
+  // left out of buckets, whose sizes change from step to step.
+  virtual bool elementwise() const { return false; }
   // Blocks until the result is in place.
   virtual void reduce(const GradientBucket& bucket, HookContext& context) = 0;
 };

@@ -34,15 +34,21 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
 }
 
 // In the order in which gradients become final: so the buckets of a stage are ranges that become ready one after the other, from the first
-// step on. A weight that several stages use has a bucket of its own: the stages' parts of it are the same then.
+// step on. A weight that several stages use has a bucket of its own: the stages' parts of it are the same then. So has a table that fills
+// one and of which only some rows are reduced.
 FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
   const GradientOrder order = gradient_order(*graph_, cut);
   std::vector<FlatItem> items;
   const auto add = [&](int id, int key) {
     items.push_back({id, static_cast<size_t>(graph_->parameters()[static_cast<size_t>(id)].shape.count()), key});
   };
-  const auto tied = [&](int id) { return users(id).size() > 1; };
-  for (int id : order.used) add(id, tied(id) ? 1 + id : 0);
+  const std::vector<RowTable> tables = row_tables(*graph_, cut);
+  const auto alone = [&](int id) {
+    const auto table = std::ranges::find(tables, id, &RowTable::parameter);
+    return tied(id) || (table != tables.end() &&
+                        static_cast<size_t>(table->rows * table->width) * sizeof(float) >= options_.buckets.effective().front());
+  };
+  for (int id : order.used) add(id, alone(id) ? 1 + id : 0);
   for (int id : order.unused) add(id, tied(id) ? 1 + id : -1);
   return make_layout(items, options_.buckets, shards);
 }

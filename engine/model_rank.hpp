@@ -42,6 +42,9 @@ class ModelRank {
   int owner(int parameter) const { return owners_[static_cast<size_t>(parameter)]; }
   // Stages that use the parameter, ascending; more than one for tied weights.
   std::vector<int> users(int parameter) const;
+  bool tied(int parameter) const { return users(parameter).size() > 1; }
+  // A tied weight's gradient is not whole before those of all its stages are summed. It has a bucket of its own.
+  bool tied(const Bucket& bucket) const { return tied(bucket.parameters.front()); }
 
  private:
   FlatLayout layout_of(const StageCut& cut, int shards) const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <ppengine/engine/emitter.hpp>
@@ -58,6 +59,9 @@ class NodeOp {
   virtual const ops::ActivationKind* as_activation() const { return nullptr; }
   // Whether it can add a residual to its output.
   virtual bool adds_residual() const { return false; }
+  // Where the gradient of its first parameter, a table, is zero but in the rows of the tokens that are its first input: the token of the
+  // table's first row.
+  virtual std::optional<int64_t> first_token() const { return std::nullopt; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
   virtual bool writes_cache() const { return false; }
 };

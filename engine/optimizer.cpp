@@ -42,12 +42,12 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_
       if (!parameters.buckets()[static_cast<size_t>(range.bucket)].reduced()) continue;  // never gets a gradient
       const bool spared = !options.decay_1d && model.graph().parameters()[static_cast<size_t>(range.id)].shape.rank() < 2;
       const float decay = spared ? 0.0f : static_cast<float>(options.weight_decay);
-      // Neighbours with the same decay are one range, so that a step is few launches.
+      // Neighbours with the same decay are one range, so that a step is few launches. With the gap behind the last one: then no element
+      // falls into what is left after the kernel's full vectors, where the compiler may round otherwise, and replicas whose neighbours
+      // differ (tensor-parallel ranks) stay equal bit for bit.
       auto& ranges = stage.buckets[static_cast<size_t>(range.bucket)];
-      if (!ranges.empty() && ranges.back().decay == decay)
-        ranges.back().count = piece.local + piece.count - ranges.back().offset;
-      else
-        ranges.push_back({piece.local, piece.count, decay});
+      if (ranges.empty() || ranges.back().decay != decay) ranges.push_back({piece.local, 0, decay});
+      ranges.back().count = ops::align_up(piece.local + piece.count, flat_alignment) - ranges.back().offset;
     }
     for (size_t i = 0; i < state_names().size(); ++i) {
       stage.state.emplace_back(model.device(), parameters.local_count() * sizeof(float), &model.memory());

@@ -2,6 +2,7 @@
 #include <ppengine/engine/readiness.hpp>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <ppengine/engine/node.hpp>
@@ -21,6 +22,23 @@ std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss
   }
   std::ranges::reverse(order);
   return order;
+}
+
+std::vector<RowTable> row_tables(const Graph& graph, const StageCut& cut) {
+  std::map<int, int> users;
+  for (int i = cut.begin; i < cut.end; ++i)
+    for (int id : graph.nodes()[static_cast<size_t>(i)].parameters) ++users[id];
+  std::vector<RowTable> found;
+  for (int i : needed_nodes(graph, cut, true, false, false)) {
+    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    const auto first = node.op->first_token();
+    if (!first || users[node.parameters.front()] != 1) continue;
+    const ValueInfo& tokens = graph.values()[static_cast<size_t>(node.inputs.front())];
+    if (tokens.kind != ValueKind::tokens || tokens.producer >= 0) continue;
+    const ops::Shape& shape = graph.parameters()[static_cast<size_t>(node.parameters.front())].shape;
+    found.push_back({node.parameters.front(), node.inputs.front(), *first, shape[0], shape[1]});
+  }
+  return found;
 }
 
 GradientOrder gradient_order(const Graph& graph, const StageCut& cut) {

@@ -15,6 +15,16 @@ struct GradientOrder {
   std::vector<int> used;    // parameters in the order in which their gradients are final: that of the backward's weight halves
   std::vector<int> unused;  // of the stage, but the loss does not depend on them
 };
+// A table of which a batch touches few rows: the others' gradient is zero.
+struct RowTable {
+  int parameter = 0;
+  int tokens = 0;           // the model's input that names rows
+  int64_t first_token = 0;  // of row 0
+  int64_t rows = 0, width = 0;
+};
+// Those of the stage that nothing else of it uses: an embedding, but not one whose table is the head's weight too.
+std::vector<RowTable> row_tables(const Graph& graph, const StageCut& cut);
+
 GradientOrder gradient_order(const Graph& graph, const StageCut& cut);
 
 }  // namespace ppengine::engine

@@ -17,8 +17,9 @@ double now() { return std::chrono::duration<double>(TimelineRecorder::Clock::now
 }  // namespace
 
 Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
-    : model_(model), norm_(norm), options_(std::move(options)), stream_(model.device()) {
+    : model_(model), norm_(norm), options_(std::move(options)), rows_(model), stream_(model.device()) {
   if (options_.hook) options_.hook->check(model.sharding() != nullptr);
+  sums_rows_ = options_.hook && options_.hook->elementwise() && !rows_.empty();
   size_t largest = 0;
   for (int index : model.stages()) {
     Tracked& stage = stages_[index];
@@ -72,6 +73,12 @@ void Reducer::begin(bool add, bool last) {
   squares_ = 0;
   add_ = add;
   last_ = last;
+  if (!sums_rows_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({-1, 0, {}});
+  }
+  changed_.notify_all();
 }
 
 void Reducer::final_gradients(int index, std::span<const int> parameters, ops::Stream& stream) {
@@ -157,7 +164,39 @@ void Reducer::run() {
   }
 }
 
+size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
+  packed_ = nullptr;
+  if (!options_.data) return 0;
+  HookContext context{*options_.data, stream_, model_.memory()};
+  if (!sums_rows_ || !rows_.few(bucket.stage, index)) {
+    options_.hook->reduce(bucket, context);
+    return bucket.count * sizeof(float);
+  }
+  packed_ = rows_.pack(bucket.stage, index, bucket.data, packed_count_, stream_);
+  if (packed_count_ > 0) {
+    GradientBucket touched = bucket;
+    touched.data = packed_;
+    touched.count = packed_count_;
+    touched.part = nullptr;
+    touched.part_count = 0;
+    ops::Shape& shape = touched.gradients.front().shape;
+    shape[0] = static_cast<int64_t>(packed_count_) / shape[1];
+    options_.hook->reduce(touched, context);
+  }
+  if (bucket.part) stream_.zero(bucket.part, bucket.part_count * sizeof(float));
+  const size_t begin = bucket.part ? bucket.part_count * static_cast<size_t>(options_.data->rank()) : 0;
+  rows_.unpack(bucket.stage, index, bucket.part ? bucket.part : bucket.data, begin,
+               begin + (bucket.part ? bucket.part_count : bucket.count), stream_);
+  return packed_count_ * sizeof(float);
+}
+
+double Reducer::squares(const GradientBucket& bucket, size_t index) {
+  return packed_ && !bucket.part ? norm_.squares(stream_, bucket.stage, index, packed_, packed_count_)
+                                 : norm_.squares(stream_, bucket.stage, index);
+}
+
 void Reducer::process(const Job& job) {
+  if (job.stage < 0) return rows_.agree(*options_.data);
   while (!job.ready.wait_until(comm::Clock::now() + std::chrono::milliseconds(100))) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return;
@@ -165,19 +204,16 @@ void Reducer::process(const Job& job) {
   Tracked& stage = stages_.at(job.stage);
   const GradientBucket& bucket = stage.buckets[job.bucket];
   const double start = now();
-  if (options_.data) {
-    HookContext context{*options_.data, stream_, model_.memory()};
-    options_.hook->reduce(bucket, context);
-  }
-  timings_.push_back({job.stage, bucket.index, bucket.count * sizeof(float), start, now()});
+  const size_t sent = reduce(bucket, job.bucket);
+  timings_.push_back({job.stage, bucket.index, bucket.count * sizeof(float), sent, start, now()});
   const Bucket& range = stage.store->buckets()[job.bucket];
   if (bucket.part && bucket.part == part_.as<float>()) {
     float* const mine = stage.store->gradients() + stage.store->local_begin(range);
     ops::add(stream_, ops::Type::f32, mine, bucket.part, mine, static_cast<int64_t>(bucket.part_count));
     stream_.wait();
   }
-  if (!last_ || tied(range)) return;
-  squares_ += norm_.squares(stream_, job.stage, job.bucket);
+  if (!last_ || model_.tied(range)) return;
+  squares_ += squares(bucket, job.bucket);
   if (options_.reduced) {
     options_.reduced(job.stage, job.bucket, stream_);
     stream_.wait();

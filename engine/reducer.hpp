@@ -15,13 +15,15 @@
 #include <ppengine/engine/gradient_norm.hpp>
 #include <ppengine/engine/hooks.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/row_gradients.hpp>
 
 namespace ppengine::engine {
 
 // One bucket on its way, in seconds of the timeline's clock.
 struct TimedReduction {
   int stage = 0, bucket = 0;
-  size_t bytes = 0;
+  size_t bytes = 0;           // of its gradients
+  size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
   double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
 };
 
@@ -37,8 +39,9 @@ class Reducer final : public GradientSink {
   ~Reducer() override;
 
   // A new backward; the one before is finished. add: sharded gradients are added to those that are there. last: after it the gradients are
-  // complete, and are measured and handed on.
+  // complete, and are measured and handed on. rows(): what the gradients will be made of.
   void begin(bool add, bool last);
+  RowGradients& rows() { return rows_; }
   // The pipeline's calls. Error that names the parameter whose gradient comes twice, or not at all.
   void final_gradients(int stage, std::span<const int> parameters, ops::Stream& stream) override;
   void stage_done(int stage) override;
@@ -51,8 +54,6 @@ class Reducer final : public GradientSink {
   // Of the last step, after finish(): the sum of squares of the reduced gradients but those of tied weights.
   double squares() const { return squares_; }
   const std::vector<TimedReduction>& timings() const { return timings_; }
-  // A weight that several stages use: its gradient is not whole before theirs are summed too.
-  static bool tied(const Bucket& bucket) { return bucket.key > 0; }
 
  private:
   struct Tracked {
@@ -63,13 +64,16 @@ class Reducer final : public GradientSink {
     size_t next = 0;                      // bucket to be handed over
   };
   struct Job {
-    int stage;
+    int stage;  // -1: the ranks tell each other which rows they touch
     size_t bucket;
     ops::Event ready;
   };
   void reset(Tracked& stage);
   void run();
   void process(const Job& job);
+  // Sums a bucket over the ranks; the bytes that were.
+  size_t reduce(const GradientBucket& bucket, size_t index);
+  double squares(const GradientBucket& bucket, size_t index);
   void wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
 
   ModelRank& model_;
@@ -77,6 +81,10 @@ class Reducer final : public GradientSink {
   Options options_;
   std::map<int, Tracked> stages_;
   bool add_ = false, last_ = true;
+  RowGradients rows_;
+  bool sums_rows_ = false;   // the hook can leave rows out
+  float* packed_ = nullptr;  // the bucket's rows that are not zero, where these alone were summed
+  size_t packed_count_ = 0;
   ops::Stream stream_;  // the thread's
   ops::Buffer part_;    // sharded and adding: what has just been reduced
   double squares_ = 0;

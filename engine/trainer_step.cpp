@@ -22,6 +22,10 @@ Trainer::Share Trainer::share_of(const Batch& batch) const {
 double Trainer::run_share(const Share& share, double weight, bool last) {
   const bool sharded = model_->sharding() != nullptr, first = held_.batches++ == 0;
   GradientSink* const sink = reducer_ && (last || sharded) ? reducer_.get() : nullptr;
+  if (reducer_) {
+    if (first || sharded) reducer_->rows().clear();
+    if (share.batch) reducer_->rows().add(*share.batch, share.begin, share.count);
+  }
   if (sink) reducer_->begin(sharded && !first, last);
   double loss = 0;
   recorder_.clear();
@@ -130,7 +134,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   if (options_.optimizer_in_backward) {
     for (int stage : model_->stages())  // the others have been updated
       for (size_t i = 0; i < model_->parameters(stage).buckets().size(); ++i)
-        if (Reducer::tied(model_->parameters(stage).buckets()[i])) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
+        if (model_->tied(model_->parameters(stage).buckets()[i])) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
   } else {
     optimizer_->step(pipeline_->stream(), lr, scale_);
   }
@@ -151,7 +155,7 @@ double Trainer::squared_norm() {
   for (int stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i)
-      if (!reducer_ || Reducer::tied(buckets[i])) total += norm_->squares(pipeline_->stream(), stage, i);
+      if (!reducer_ || model_->tied(buckets[i])) total += norm_->squares(pipeline_->stream(), stage, i);
   }
   return total;
 }

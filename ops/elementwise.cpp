@@ -77,6 +77,21 @@ void copy_strided(Stream& stream, const Tensor& src, const Tensor& dst) {
                 d[5], s[0], s[1], s[2], s[3], s[4], s[5], t[0], t[1], t[2], t[3], t[4], t[5]);
 }
 
+void gather_rows(Stream& stream, const float* table, const int32_t* rows, float* few, int64_t count, int64_t width) {
+  if (count <= 0 || width <= 0) return;
+  const Split split = split_rows(stream.device(), count, width);
+  plain_kernel(stream.device(), PlainKernel::gather_rows_f32)
+      .launch(stream, split.groups, split.size, table, rows, few, count, width, split.chunk);
+}
+
+void scatter_rows(Stream& stream, const float* few, const int32_t* rows, float* dst, int64_t count, int64_t width, int64_t begin,
+                  int64_t end) {
+  if (count <= 0 || width <= 0) return;
+  const Split split = split_rows(stream.device(), count, width);
+  plain_kernel(stream.device(), PlainKernel::scatter_rows_f32)
+      .launch(stream, split.groups, split.size, few, rows, dst, count, width, begin, end, split.chunk);
+}
+
 void transpose(Stream& stream, const float* src, float* dst, int64_t rows, int64_t columns) {
   if (rows <= 0 || columns <= 0) return;
   Device& device = stream.device();

@@ -20,6 +20,11 @@ void fill(Stream& stream, Type type, void* data, float value, int64_t count);
 void cast(Stream& stream, Type from, const void* src, Type to, void* dst, int64_t count);
 // Copies between views of the same shape with any strides.
 void copy_strided(Stream& stream, const Tensor& src, const Tensor& dst);
+// few[k,:] = table[rows[k],:] for k < count.
+void gather_rows(Stream& stream, const float* table, const int32_t* rows, float* few, int64_t count, int64_t width);
+// table[rows[k],:] = few[k,:], for the elements [begin, end) of the table alone; dst is the first of them.
+void scatter_rows(Stream& stream, const float* few, const int32_t* rows, float* dst, int64_t count, int64_t width, int64_t begin,
+                  int64_t end);
 // dst[out,in] = src[in,out]ᵀ for f32 matrices: between weight layouts.
 void transpose(Stream& stream, const float* src, float* dst, int64_t rows, int64_t columns);
 
@@ -32,7 +37,7 @@ void sum_rows(Stream& stream, Type type, const void* src, float* sums, int64_t r
 // *result = sum of src, accumulated in two floats (about 48 bits) on every device; deterministic. workspace: reduce_workspace() bytes.
 size_t reduce_workspace();
 void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
-// *result = sum of squares.
+// *result = sum of squares, in f32 by four, then as above: as exact as f32 for more than a few values.
 void sum_squares(Stream& stream, const float* src, float* result, int64_t count, void* workspace);
 
 }  // namespace ppengine::ops

@@ -37,6 +37,8 @@ constexpr Name names[] = {
     {"elementwise", "cast_i32_bf16"},
     {"elementwise", "copy_strided_2"},
     {"elementwise", "copy_strided_4"},
+    {"elementwise", "gather_rows_f32"},
+    {"elementwise", "scatter_rows_f32"},
     {"elementwise", "transpose_f32"},
     {"elementwise", "transpose_cached_f32"},
     {"optimizer", "sum_rows_f32"},

@@ -37,6 +37,7 @@ class EmbeddingNode : public NodeOp {
   EmbeddingNode(const EmbeddingOptions& options, int rank, int ranks)
       : options_(options), rows_(stretch_of(options.vocabulary, rank, ranks)) {}
   const char* kind() const override { return "embedding"; }
+  std::optional<int64_t> first_token() const override { return rows_.begin; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch * length * options_.width);
   }

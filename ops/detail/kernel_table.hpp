@@ -30,6 +30,8 @@ enum class PlainKernel : uint8_t {
   cast_i32_bf16,
   copy_strided_2,
   copy_strided_4,
+  gather_rows_f32,
+  scatter_rows_f32,
   transpose_f32,
   transpose_cached_f32,
   sum_rows_f32,

@@ -64,6 +64,22 @@ COPY(copy_strided_2, unsigned short)
 COPY(copy_strided_4, unsigned)
 #undef COPY
 
+// few[k,:] = table[rows[k],:]
+KERNEL_1D gather_rows_f32(const float* table, const int* rows, float* few, long count, long width, long chunk) {
+  for_rows(count, chunk, [=](long k) {
+    const float* from = table + rows[k] * width;
+    for_range(0, width, [=](long i) { few[k * width + i] = from[i]; });
+  });
+}
+
+// The reverse, for the elements [begin, end) of the table alone; dst is the first of them.
+KERNEL_1D scatter_rows_f32(const float* few, const int* rows, float* dst, long count, long width, long begin, long end, long chunk) {
+  for_rows(count, chunk, [=](long k) {
+    const long first = rows[k] * width - begin;
+    for_range(greater(0l, -first), lesser(width, end - begin - first), [=](long i) { dst[first + i] = few[k * width + i]; });
+  });
+}
+
 // dst[columns,rows] = srcᵀ, tile by tile through local memory: reads run along rows of src, writes along rows of dst.
 // The local size is (16, 16); one column more than needed keeps the banks of local memory apart.
 syclexp::work_group_static<float[16][17]> transpose_tile;

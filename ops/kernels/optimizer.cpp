@@ -90,35 +90,40 @@ inline void store_partial(float* workspace, Exact sum) {
   }
 }
 
-template <class Term>
+// Exact sums of what term() makes of `terms` elements at a time: several additions hide each other's latency.
+template <int terms, class Term>
 inline void partial_sum(const float* src, float* workspace, long count, long chunk, Term term) {
   const auto item = item_1d();
   const long lane = item.get_local_id(0), size = item.get_local_range(0);
   const long begin = static_cast<long>(item.get_group(0)) * chunk, end = lesser(begin + chunk, count);
-  Exact a, b, c, d;  // four at a time hide the latency of additions
+  Exact sums[4];
   long i = begin;
-  for (; i + 4 * size <= end; i += 4 * size) {
-    term(a, src[i + lane]);
-    term(b, src[i + size + lane]);
-    term(c, src[i + 2 * size + lane]);
-    term(d, src[i + 3 * size + lane]);
+  for (; i + 4 * terms * size <= end; i += 4 * terms * size)
+    for (int k = 0; k < 4; ++k) {
+      float values[terms];
+      for (int t = 0; t < terms; ++t) values[t] = src[i + (k * terms + t) * size + lane];
+      sums[k].add(term(values));
+    }
+  for (i += lane; i < end; i += size) {
+    float values[terms] = {src[i]};
+    sums[0].add(term(values));
   }
-  for (i += lane; i < end; i += size) term(a, src[i]);
-  a.add(b);
-  c.add(d);
-  a.add(c);
-  store_partial(workspace, sub_group_total(a));
+  sums[0].add(sums[1]);
+  sums[2].add(sums[3]);
+  sums[0].add(sums[2]);
+  store_partial(workspace, sub_group_total(sums[0]));
 }
 
 KERNEL_1D sum_partial(const float* src, float* workspace, long count, long chunk) {
-  partial_sum(src, workspace, count, chunk, [](Exact& sum, float value) { sum.add(value); });
+  partial_sum<1>(src, workspace, count, chunk, [](const float (&values)[1]) { return values[0]; });
 }
 
+// Squares have one sign: the rounding of sums of four of them, to either side, is far below that of the result.
 KERNEL_1D sum_squares_partial(const float* src, float* workspace, long count, long chunk) {
-  partial_sum(src, workspace, count, chunk, [](Exact& sum, float value) {
-    const float square = value * value;
-    sum.add(square);
-    sum.low += sycl::fma(value, value, -square);
+  partial_sum<4>(src, workspace, count, chunk, [](const float (&values)[4]) {
+    float sum = values[0] * values[0];
+    for (int t = 1; t < 4; ++t) sum = sycl::fma(values[t], values[t], sum);
+    return sum;
   });
 }
 

@@ -90,6 +90,31 @@ BOOST_AUTO_TEST_CASE(strided_copies_of_any_rank) {
   BOOST_CHECK_THROW(ops::copy_strided(stream, Tensor(nullptr, Type::f32, {2}), Tensor(nullptr, Type::f32, {3})), ConfigError);
 }
 
+BOOST_AUTO_TEST_CASE(rows_are_gathered_and_put_back) {
+  Stream stream(device());
+  for (const size_t width : {1, 5, 16, 130}) {
+    const std::vector<int32_t> rows{0, 3, 4, 10};
+    const auto values = random_values(11 * width, 3);
+    const Array table(stream, values), which(stream, rows), few(stream, rows.size() * width);
+    const auto* ids = static_cast<const int32_t*>(which.data());
+    ops::gather_rows(stream, table.f32(), ids, few.f32(), 4, static_cast<int64_t>(width));
+    const auto packed = few.get();
+    for (size_t k = 0; k < rows.size(); ++k)
+      for (size_t i = 0; i < width; ++i) BOOST_TEST(packed[k * width + i] == values[static_cast<size_t>(rows[k]) * width + i]);
+    // Into all of a table, and into a part of it that begins and ends within rows.
+    for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 11 * width}, {3 * width + width / 2, 10 * width + width / 3}}) {
+      const Array back(stream, end - begin + 1);
+      ops::scatter_rows(stream, few.f32(), ids, back.f32(), 4, static_cast<int64_t>(width), static_cast<int64_t>(begin),
+                        static_cast<int64_t>(end));
+      std::vector<float> expected(end - begin + 1);  // nothing is written behind the part
+      for (const int32_t row : rows)
+        for (size_t e = static_cast<size_t>(row) * width; e < static_cast<size_t>(row + 1) * width; ++e)
+          if (e >= begin && e < end) expected[e - begin] = values[e];
+      BOOST_TEST(back.get() == expected);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(transposition_at_odd_sizes) {
   Stream stream(device());
   for (const auto& [rows, columns] : {std::pair<size_t, size_t>{1, 1}, {16, 32}, {37, 19}, {3, 100}}) {
