@@ -19,6 +19,14 @@ namespace {
 
 using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
 
+std::vector<std::string> options_for(const Device& device) {
+#ifdef __x86_64__
+  if (device.info().is_cpu) return {"-DPPENGINE_X86"};  // its own instructions may be used
+#endif
+  static_cast<void>(device);
+  return {};
+}
+
 Bundle build(const Device& device, const KernelSource& source) {
   const auto begin = std::chrono::steady_clock::now();
   experimental::include_files headers;
@@ -26,7 +34,7 @@ Bundle build(const Device& device, const KernelSource& source) {
   try {
     auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,
                                                                  std::string(source.text), experimental::properties{headers});
-    auto built = experimental::build(bundle);
+    auto built = experimental::build(bundle, experimental::properties{experimental::build_options{options_for(device)}});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
     return built;

@@ -71,6 +71,7 @@ Stream::Impl::Impl(std::shared_ptr<Device> on)
 Stream::Impl::~Impl() { device->impl().queues->give_back(std::move(queue)); }
 
 const std::vector<sycl::event>& Stream::Impl::host_task_dependencies() {
+  launch_held_back();
   if (chained && kernels_pending) wait();
   return pending;
 }
@@ -91,6 +92,7 @@ void Stream::Impl::submitted(Command command) {
 
 // From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.
 void Stream::Impl::wait() {
+  launch_held_back();
   for (size_t i = 0; i < ring.size(); ++i) ring[(next + i) % ring.size()].wait(queue);
   if (!chained) return queue.wait_and_throw();
   for (const sycl::event& event : pending) Command{event}.wait(queue);
@@ -135,6 +137,7 @@ void Stream::zero(void* dst, size_t bytes) {
 
 Event Stream::record() {
   auto& impl = *impl_;
+  impl.launch_held_back();
   if (impl.ring.empty() && impl.pending.empty()) return {};
   if (impl.chained && impl.host_tasks_pending && impl.pending.size() > 1) {  // a barrier would be held back as a kernel is
     impl.wait();
@@ -149,6 +152,7 @@ Event Stream::record() {
 
 void Stream::wait_for(const Event& event) {
   if (event.done()) return;
+  impl_->launch_held_back();
   const Command& command = event.impl()->command;
   impl_->pending.push_back(command.event);
   (command.host_task ? impl_->host_tasks_pending : impl_->kernels_pending) = true;

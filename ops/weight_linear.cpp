@@ -5,61 +5,140 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/kernels/few_rows_steps.hpp>
 #include <ppengine/ops/linear.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-class FewRows final : public WeightLinear {
- public:
-  FewRows(Device& device, const WeightLinearSpec& spec) : spec_(spec), kernel_(find(device, spec)) {
-    const int64_t out = spec.weight.out;
-    constexpr int64_t gpu_group = 128, gpu_outputs = 8;  // four sub-groups of 32 with two outputs each; narrower ones take turns
-    constexpr int64_t cpu_outputs = 16;                  // as in kernels/few_rows_cpu.hpp: between epilogues
-    const bool cpu = device.info().is_cpu;
-    chunk_ = cpu ? cpu_chunk(device, out, cpu_outputs) : gpu_outputs;
-    size_ = cpu ? 1 : gpu_group;
-    groups_ = static_cast<size_t>(divide_up(out, chunk_));
+// As in kernels/few_rows_shared.hpp.
+int activation_code(const WeightLinearSpec& spec) {
+  if (spec.gated) return 3;
+  if (!spec.activation) return 0;
+  switch (*spec.activation) {
+    case ActivationKind::gelu_tanh:
+      return 1;
+    case ActivationKind::gelu_erf:
+      return 2;
+    case ActivationKind::silu:
+      return 3;
+    case ActivationKind::relu:
+      return 4;
   }
+  return 0;
+}
+
+std::string kernel_name(const WeightLinearSpec& spec) {
+  const int rows = spec.rows <= 1 ? 1 : spec.rows <= 2 ? 2 : spec.rows <= 4 ? 4 : 8;
+  return fmt::format("few_rows_{}_{}", name_of(spec.weight.storage.format), rows);
+}
+
+// Linears of a CPU stream that follow one another: one launch, since one costs as much as a megabyte of weights.
+class LinearChain final : public HeldBack {
+ public:
+  explicit LinearChain(Stream& stream)
+      : progress_(stream.device_ptr(), sizeof(FewRowsProgress)),
+        memory_(stream.device_ptr(), slots * sizeof(FewRowsSteps)),
+        groups_(stream.device().info().compute_units) {
+    stream.zero(progress_.data(), progress_.bytes());
+  }
+
+  void add(Stream::Impl& stream, const Kernel& kernel, int64_t rows, const FewRowsStep& step) {
+    if (count_ == few_rows_most_steps || &kernel != kernel_ || rows != rows_) launch(stream);
+    kernel_ = &kernel;
+    rows_ = rows;
+    steps().step[count_++] = step;
+  }
+
+  void launch(Stream::Impl& stream) override {
+    if (count_ == 0) return;
+    FewRowsSteps& launched = steps();
+    launched.count = static_cast<int>(count_);
+    count_ = 0;
+    slot_ = (slot_ + 1) % slots;
+    stream.submit([&](sycl::handler& handler) {
+      handler.set_args(&launched, progress_.as<FewRowsProgress>(), rows_);
+      handler.parallel_for(sycl::nd_range<1>(groups_, 1), kernel_->kernel);
+    });
+  }
+
+  static LinearChain& of(Stream& stream) {
+    auto& impl = stream.impl();
+    if (!impl.held_back) impl.held_back = std::make_unique<LinearChain>(stream);
+    return static_cast<LinearChain&>(*impl.held_back);  // no other kind is there
+  }
+
+ private:
+  static constexpr size_t slots = 2 * Stream::Impl::max_outstanding;   // what was launched so long ago is done
+  FewRowsSteps& steps() { return memory_.as<FewRowsSteps>()[slot_]; }  // a CPU's memory is the host's
+
+  Buffer progress_, memory_;
+  size_t groups_, slot_ = 0, count_ = 0;
+  const Kernel* kernel_ = nullptr;
+  int64_t rows_ = 0;
+};
+
+class FewRowsOnCpu final : public WeightLinear {
+ public:
+  FewRowsOnCpu(Device& device, const WeightLinearSpec& spec)
+      : spec_(spec),
+        kernel_(device.kernels().get(fmt::format("few_rows_{}", name_of(spec.weight.storage.format)), kernel_name(spec))),
+        chunk_(cpu_chunk(device, spec.weight.out, outputs)) {}
+  size_t workspace_bytes() const override { return 0; }
+
+  void forward(Stream& stream, const Operands& at) override {
+    FewRowsStep step{};
+    step.src = at.src;
+    step.weight = at.weight;
+    step.scales = spec_.weight.scales(at.weight);
+    step.bias = spec_.bias ? at.bias : nullptr;
+    step.residual = spec_.residual ? at.residual : nullptr;
+    step.gate = spec_.gated ? at.gate : nullptr;
+    step.gamma = spec_.norm ? at.gamma : nullptr;
+    step.beta = spec_.norm && spec_.norm->bias ? at.beta : nullptr;
+    step.dst = at.dst;
+    step.in = spec_.weight.in;
+    step.out = spec_.weight.out;
+    step.group = spec_.weight.group();
+    step.chunk = chunk_;
+    step.epsilon = spec_.norm ? spec_.norm->epsilon : 0.0f;
+    step.centered = spec_.norm && spec_.norm->kind == NormKind::layer ? 1 : 0;
+    step.activation = activation_code(spec_);
+    LinearChain::of(stream).add(stream.impl(), kernel_, spec_.rows, step);
+  }
+
+ private:
+  static constexpr int64_t outputs = 16;  // as in kernels/few_rows_cpu.hpp: between epilogues
+  WeightLinearSpec spec_;
+  const Kernel& kernel_;
+  int64_t chunk_;
+};
+
+class FewRowsOnGpu final : public WeightLinear {
+ public:
+  FewRowsOnGpu(Device& device, const WeightLinearSpec& spec)
+      : spec_(spec), kernel_(find(device, spec)), groups_(static_cast<size_t>(divide_up(spec.weight.out, outputs))) {}
   size_t workspace_bytes() const override { return 0; }
 
   void forward(Stream& stream, const Operands& at) override {
     const int centered = spec_.norm && spec_.norm->kind == NormKind::layer ? 1 : 0;
-    kernel_.launch(stream, groups_, size_, at.src, at.weight, spec_.weight.scales(at.weight), spec_.bias ? at.bias : nullptr,
+    kernel_.launch(stream, groups_, group_size, at.src, at.weight, spec_.weight.scales(at.weight), spec_.bias ? at.bias : nullptr,
                    spec_.residual ? at.residual : nullptr, spec_.gated ? at.gate : nullptr, at.gamma,
                    spec_.norm && spec_.norm->bias ? at.beta : nullptr, at.dst, spec_.rows, spec_.weight.in, spec_.weight.out,
-                   spec_.weight.group(), spec_.norm ? spec_.norm->epsilon : 0.0f, centered, activation(), chunk_);
+                   spec_.weight.group(), spec_.norm ? spec_.norm->epsilon : 0.0f, centered, activation_code(spec_), outputs);
   }
 
  private:
-  // As in kernels/few_rows.hpp.
-  int activation() const {
-    if (spec_.gated) return 3;
-    if (!spec_.activation) return 0;
-    switch (*spec_.activation) {
-      case ActivationKind::gelu_tanh:
-        return 1;
-      case ActivationKind::gelu_erf:
-        return 2;
-      case ActivationKind::silu:
-        return 3;
-      case ActivationKind::relu:
-        return 4;
-    }
-    return 0;
-  }
+  static constexpr size_t group_size = 128;  // four sub-groups of 32 with two outputs each; narrower ones take turns
+  static constexpr int64_t outputs = 8;
   static const Kernel& find(Device& device, const WeightLinearSpec& spec) {
-    const char* format = name_of(spec.weight.storage.format);
-    const int rows = spec.rows <= 1 ? 1 : spec.rows <= 2 ? 2 : spec.rows <= 4 ? 4 : 8;
     const bool wide = spec.weight.in % 4 == 0 && spec.weight.group() % 4 == 0;
-    const std::string file = device.info().is_cpu ? fmt::format("few_rows_{}", format) : wide ? "few_rows_wide" : "few_rows_narrow";
-    return device.kernels().get(file, fmt::format("few_rows_{}_{}{}", format, rows, spec.norm ? "_norm" : ""));
+    return device.kernels().get(wide ? "few_rows_wide" : "few_rows_narrow", kernel_name(spec) + (spec.norm ? "_norm" : ""));
   }
 
   WeightLinearSpec spec_;
   const Kernel& kernel_;
-  int64_t chunk_;
-  size_t groups_, size_;
+  size_t groups_;
 };
 
 class ManyRows final : public WeightLinear {
@@ -113,8 +192,9 @@ class ManyRows final : public WeightLinear {
 std::unique_ptr<WeightLinear> WeightLinear::make(Device& device, const WeightLinearSpec& spec) {
   PPENGINE_ASSERT(spec.rows > 0 && spec.weight.in > 0 && spec.weight.out > 0);
   PPENGINE_ASSERT(!(spec.residual && (spec.activation || spec.gated)) && !(spec.activation && spec.gated));
-  if (spec.rows <= few_rows) return std::make_unique<FewRows>(device, spec);
-  return std::make_unique<ManyRows>(device, spec);
+  if (spec.rows > few_rows) return std::make_unique<ManyRows>(device, spec);
+  if (device.info().is_cpu) return std::make_unique<FewRowsOnCpu>(device, spec);
+  return std::make_unique<FewRowsOnGpu>(device, spec);
 }
 
 }  // namespace ppengine::ops

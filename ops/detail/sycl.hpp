@@ -59,6 +59,12 @@ struct Event::Impl {
   sycl::queue queue;
 };
 
+// Work that a stream holds back to launch it together with what comes next, if that is of the same kind.
+struct HeldBack {
+  virtual ~HeldBack() = default;
+  virtual void launch(Stream::Impl& stream) = 0;  // nothing is held back any more when this submits
+};
+
 // One SYCL queue. On CPUs it is out of order and each submission depends on the one before it: with oneDNN's host tasks between
 // kernels, in-order queues cost up to 100 times as much a launch. At most `max_outstanding` submissions are under way, since both
 // kinds of queue collapse when many are (2 ms a launch at 1000).
@@ -85,11 +91,17 @@ struct Stream::Impl {
   // are done, and while it hands the kernel over, the kernel's event can be taken for one of something that is done already.
   template <class Body>
   void submit(Body&& body) {
+    launch_held_back();
     if (chained && host_tasks_pending) wait();
     submitted({queue.submit([&](sycl::handler& handler) {
       handler.depends_on(pending);
       body(handler);
     })});
+  }
+
+  // Before anything else is submitted or waited for.
+  void launch_held_back() {
+    if (held_back) held_back->launch(*this);
   }
 
   // Memory for the time of one submission: the stream's work is in order, so all of it can share one. Grows at most a few times, while
@@ -101,6 +113,7 @@ struct Stream::Impl {
   bool kernels_pending = false, host_tasks_pending = false;  // among them
   std::vector<Command> ring;                                 // the last max_outstanding submissions
   size_t next = 0;
+  std::unique_ptr<HeldBack> held_back;
 };
 
 // A kernel of ours, looked up once when an op is made.

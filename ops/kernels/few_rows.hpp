@@ -65,7 +65,7 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
   const float shifted = beta ? 1.0f : 0.0f;
   const bool scaled = sizeof(W) == 1;
   const long groups = scaled ? (in + group - 1) / group : 1;
-  const long begin = static_cast<long>(item_1d().get_group(0)) * chunk, end = sycl::min(begin + chunk, out);
+  const long begin = static_cast<long>(item_1d().get_group(0)) * chunk, end = lesser(begin + chunk, out);
   for (long o = begin + team.index() * Outs; o < end; o += team.teams() * Outs) {
     const W* w[Outs];
     float total[Outs * Rows];
@@ -88,7 +88,7 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
       });
     };
     for (long part = 0; part < groups; ++part) {
-      const long first = scaled ? part * group : 0, last = scaled ? sycl::min(first + group, in) : in;
+      const long first = scaled ? part * group : 0, last = scaled ? lesser(first + group, in) : in;
       float even[Outs * Rows], odd[Outs * Rows];
       unroll<Outs * Rows>([&](auto k) { even[k] = odd[k] = 0; });
       long i = first;
@@ -119,3 +119,15 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
     });
   }
 }
+
+// few_rows_f32_1, and few_rows_f32_1_norm with a norm in front.
+#define FEW_ROWS_NAMED(NAME, W, ROWS, ...)                                                                                                 \
+  KERNEL_1D NAME(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,      \
+                 const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon, int centered, \
+                 int activation, long chunk) {                                                                                             \
+    few_rows<W, ROWS, __VA_ARGS__>(src, weight, scales, bias, residual, gate, gamma, beta, dst, rows, in, out, group, epsilon, centered,   \
+                                   activation, chunk);                                                                                     \
+  }
+#define FEW_ROWS(SUFFIX, W, ROWS, ...)                                    \
+  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS, W, ROWS, __VA_ARGS__, false) \
+  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS##_norm, W, ROWS, __VA_ARGS__, true)

@@ -1,8 +1,10 @@
-// Linear layers over few rows (decoding) on CPUs: dst = epilogue(norm(src) · Wᵀ), W [out,in] in f32, bf16 or int8 with scales. A work-item
-// is a thread here and has vectors of its own: the compiler's vectors of work-items cost three times as much for narrow weights.
+// Linear layers over few rows (decoding) on CPUs: dst = epilogue(norm(src) · Wᵀ), W [out,in] in f32, bf16 or int8 with scales; several that
+// follow one another in one launch. A work-item is a thread here and has vectors of its own: the compiler's vectors of work-items cost
+// three times as much for narrow weights.
 #pragma once
 
 #include "few_rows_shared.hpp"
+#include "few_rows_steps.hpp"
 
 constexpr int few_lanes = 16;
 typedef float Lanes __attribute__((ext_vector_type(16)));
@@ -27,6 +29,16 @@ inline float sum_of(Lanes v) {
   return (b.x + b.z) + (b.y + b.w);
 }
 
+// Rows of narrow weights end before the processor has seen that it reads them in order. What comes next is asked for here, into the second
+// level of the caches. SYCL's own prefetch is a call, which costs more than it gains.
+inline void prefetch_line(const char* p) {
+#ifdef PPENGINE_X86
+  asm volatile("prefetcht1 (%0)" : : "r"(p));
+#endif
+}
+constexpr int line_bytes = 64;
+constexpr long prefetched_bytes = 4096;  // ahead of what is read, at least
+
 template <class Term>
 inline float sum_over(long width, const Term& term) {
   Lanes sum = 0;
@@ -42,34 +54,36 @@ struct Values {  // of a row, as many as the second argument has
   float operator()(long i, float) const { return p[i]; }
 };
 
-// `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the order of additions
-// is the same for any number of rows); scales are per output and `group` inputs.
+// One chunk of a step: `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the
+// order of additions is the same for any number of rows); scales are per output and `group` inputs.
 template <class W, int Rows, int Outs, bool Norm>
-inline void few_rows(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,
-                     const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon,
-                     int centered, int activation, long chunk) {
+inline void few_rows(const FewRowsStep& step, long rows, long begin) {
   constexpr bool scaled = sizeof(W) == 1;
   constexpr int block = few_lanes;  // outputs between epilogues
+  const long in = step.in, out = step.out, group = step.group, end = lesser(begin + step.chunk, out);
+  const W* const weight = static_cast<const W*>(step.weight);
+  const float *const gamma = step.gamma, *const beta = step.beta;
   const float* x[Rows];
   float mean[Rows], rstd[Rows];
   unroll<Rows>([&](auto r) {
-    const Values row{src + (r < rows ? r : rows - 1) * in};
+    const Values row{step.src + (r < rows ? r : rows - 1) * in};
     x[r] = row.p;
     if constexpr (Norm) {
-      const float m = mean[r] = centered ? sum_over(in, row) / in : 0.0f;
+      const float m = mean[r] = step.centered ? sum_over(in, row) / in : 0.0f;
       rstd[r] = 1.0f / sycl::sqrt(sum_over(in,
                                            [=](long i, auto kind) {
                                              const auto d = row(i, kind) - m;
                                              return d * d;
                                            }) /
                                       in +
-                                  epsilon);
+                                  step.epsilon);
     }
   });
   const float* const shift = beta ? beta : gamma;  // no branch in the loop
   const float shifted = beta ? 1.0f : 0.0f;
   const long groups = scaled ? (in + group - 1) / group : 1;
-  const long begin = static_cast<long>(item_1d().get_group(0)) * chunk, end = sycl::min(begin + chunk, out);
+  // Rows are read `Outs` together; the lines that hold the next ones are asked for in their order.
+  const long together = Outs * in * sizeof(W), ahead = (prefetched_bytes + together - 1) / together * together;
   for (long o = begin; o < end; o += block) {
     float sums[Rows][block];
     for (int quad = 0; quad < block && o + quad < end; quad += Outs) {
@@ -80,16 +94,20 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
       unroll<Outs>([&](auto k) {
         const long at = o + quad + k < out ? o + quad + k : out - 1;
         w[k] = weight + at * in;
-        scale[k] = scales + at * groups;
+        scale[k] = step.scales + at * groups;
       });
       unroll<Outs * Rows>([&](auto k) { total[k] = 0, rest[k] = 0; });
+      const char* const next = reinterpret_cast<const char*>(w[0]) + ahead;
       for (long part = 0; part < groups; ++part) {
-        const long last = scaled ? sycl::min((part + 1) * group, in) : in;
+        const long last = scaled ? lesser((part + 1) * group, in) : in;
         Lanes sum[Outs * Rows];
         float tail[Outs * Rows];
         unroll<Outs * Rows>([&](auto k) { sum[k] = 0, tail[k] = 0; });
         long i = scaled ? part * group : 0;
         for (; i + few_lanes <= last; i += few_lanes) {
+          constexpr int bytes = Outs * few_lanes * sizeof(W);
+          unroll<(bytes + line_bytes - 1) / line_bytes>(
+              [&](auto k) { prefetch_line(next + Outs * i * static_cast<long>(sizeof(W)) + k * line_bytes); });
           Lanes weights[Outs], g, b;
           unroll<Outs>([&](auto k) { weights[k] = load_lanes(w[k] + i); });
           if constexpr (Norm) g = load_lanes(gamma + i), b = load_lanes(shift + i) * shifted;
@@ -113,14 +131,54 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
       }
       unroll<Outs * Rows>([&](auto k) { sums[k % Rows][quad + k / Rows] = sum_of(total[k]) + rest[k]; });
     }
-    const long count = sycl::min(end - o, static_cast<long>(block));
+    const long count = lesser(end - o, static_cast<long>(block));
     for (long r = 0; r < rows; ++r) {
       const long at = r * out + o;
       for (long k = 0; k < count; ++k) {
-        float value = sums[r][k] + (bias ? bias[o + k] : 0.0f);
-        value = gate ? value * activate(activation, gate[at + k]) : activate(activation, value);
-        dst[at + k] = value + (residual ? residual[at + k] : 0.0f);
+        float value = sums[r][k] + (step.bias ? step.bias[o + k] : 0.0f);
+        value = step.gate ? value * activate(step.activation, step.gate[at + k]) : activate(step.activation, value);
+        step.dst[at + k] = value + (step.residual ? step.residual[at + k] : 0.0f);
       }
     }
   }
 }
+
+using Counter = sycl::atomic_ref<int, sycl::memory_order::acq_rel, sycl::memory_scope::device, sycl::access::address_space::global_space>;
+
+// Work-groups take chunks until there are none, and wait for the chunks of the step before that others have taken: whoever has taken one is
+// running, so nobody waits for a work-group that has not begun.
+template <class W, int Rows, int Outs>
+inline void few_rows_steps(const FewRowsSteps& steps, FewRowsProgress* progress, long rows) {
+  int chunks_before = 0;
+  for (int s = 0; s < steps.count; ++s) {
+    const FewRowsStep& step = steps.step[s];
+    const int chunks = static_cast<int>((step.out + step.chunk - 1) / step.chunk);
+    int mine = Counter(progress->claimed[s]).fetch_add(1);
+    if (mine < chunks) {
+      const char* const first = static_cast<const char*>(step.weight) + mine * step.chunk * step.in * static_cast<long>(sizeof(W));
+      unroll<Outs>([&](auto k) {
+        for (long at = 0; at < prefetched_bytes / Outs; at += line_bytes)
+          prefetch_line(first + k * step.in * static_cast<long>(sizeof(W)) + at);
+      });
+    }
+    while (s > 0 && Counter(progress->finished[s - 1]).load() < chunks_before) {
+    }
+    for (; mine < chunks; mine = Counter(progress->claimed[s]).fetch_add(1)) {
+      if (step.gamma)
+        few_rows<W, Rows, Outs, true>(step, rows, mine * step.chunk);
+      else
+        few_rows<W, Rows, Outs, false>(step, rows, mine * step.chunk);
+      Counter(progress->finished[s]).fetch_add(1);
+    }
+    chunks_before = chunks;
+  }
+  if (Counter(progress->left).fetch_add(1) + 1 < static_cast<int>(item_1d().get_group_range(0))) return;
+  for (int s = 0; s < steps.count; ++s) progress->claimed[s] = progress->finished[s] = 0;
+  progress->left = 0;
+}
+
+// few_rows_f32_1
+#define FEW_ROWS_STEPS(SUFFIX, W, ROWS, OUTS)                                                             \
+  KERNEL_1D few_rows_##SUFFIX##_##ROWS(const FewRowsSteps* steps, FewRowsProgress* progress, long rows) { \
+    few_rows_steps<W, ROWS, OUTS>(*steps, progress, rows);                                                \
+  }

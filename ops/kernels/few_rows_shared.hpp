@@ -32,15 +32,3 @@ inline float activate(int kind, float x) {  // as ops::ActivationKind, from 1
       return x;
   }
 }
-
-// few_rows_f32_1, and few_rows_f32_1_norm with a norm in front.
-#define FEW_ROWS_NAMED(NAME, W, ROWS, ...)                                                                                                 \
-  KERNEL_1D NAME(const float* src, const W* weight, const float* scales, const float* bias, const float* residual, const float* gate,      \
-                 const float* gamma, const float* beta, float* dst, long rows, long in, long out, long group, float epsilon, int centered, \
-                 int activation, long chunk) {                                                                                             \
-    few_rows<W, ROWS, __VA_ARGS__>(src, weight, scales, bias, residual, gate, gamma, beta, dst, rows, in, out, group, epsilon, centered,   \
-                                   activation, chunk);                                                                                     \
-  }
-#define FEW_ROWS(SUFFIX, W, ROWS, ...)                                    \
-  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS, W, ROWS, __VA_ARGS__, false) \
-  FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS##_norm, W, ROWS, __VA_ARGS__, true)

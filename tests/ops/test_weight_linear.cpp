@@ -1,5 +1,7 @@
 // Linears of inference: every storage, with norm, activation, gate and residual, few rows and many, against sums in double over the weights
 // as they are stored (for int8 and bf16 those are computed here from the definition).
+#include <thread>
+
 #include <ppengine/ops/weight_linear.hpp>
 
 #include "support.hpp"
@@ -136,6 +138,41 @@ BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_beside_other_rows) {
       if (rows == 1) first = values;
       BOOST_TEST((values == first), "with " << rows << " rows, " << name_of(storage.format));
     }
+  }
+}
+
+// Linears that follow one another are one launch on CPUs: each must see all of what the one before it has written. Of several lengths,
+// from several threads at once, the last time with another number of rows in the middle.
+BOOST_AUTO_TEST_CASE(linears_in_a_row_see_each_others_results) {
+  const auto one = device();
+  constexpr int64_t width = 160;
+  const auto run = [&](int count, bool wait, int other_at) {
+    Stream stream(one);
+    const PackedWeight weight{{WeightFormat::int8, 0}, width, width};
+    std::vector<std::byte> packed(weight.bytes());
+    pack(weight, random_values(width * width, 2), packed);
+    Buffer on_device(one, packed.size());
+    stream.copy(on_device.data(), packed.data(), packed.size());
+    const Array a(stream, random_values(2 * width, 1)), b(stream, 2 * width), gamma(stream, random_values(width, 3));
+    const WeightLinearSpec::NormBefore rms{NormKind::rms, 1e-6f, false};
+    const auto op = WeightLinear::make(*one, {2, weight, false, false, rms}),
+               other = WeightLinear::make(*one, {1, weight, false, false, rms});
+    for (int i = 0; i < count; ++i) {
+      const Array &src = i % 2 ? b : a, &dst = i % 2 ? a : b;
+      (i == other_at ? other : op)
+          ->forward(stream, {src.f32(), on_device.data(), nullptr, nullptr, nullptr, gamma.f32(), nullptr, dst.f32(), nullptr});
+      if (wait) stream.wait();
+    }
+    return (count % 2 ? b : a).get();
+  };
+  for (const auto& [count, other_at] : {std::pair(1, -1), {2, -1}, {7, -1}, {8, -1}, {9, -1}, {40, -1}, {21, 10}}) {
+    const auto expected = run(count, true, other_at);
+    std::vector<std::vector<float>> results(4);
+    {
+      std::vector<std::jthread> threads;
+      for (auto& result : results) threads.emplace_back([&, count = count, other_at = other_at] { result = run(count, false, other_at); });
+    }
+    for (const auto& result : results) BOOST_TEST((result == expected), count << " linears");
   }
 }
 
