@@ -2,7 +2,6 @@
 #include <ppengine/engine/row_gradients.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include <ppengine/ops/elementwise.hpp>
@@ -44,7 +43,7 @@ void RowGradients::agree(comm::Communicator& data) {
     table.union_.clear();
     for (const std::string& theirs : data.all_gather_bytes({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(int32_t)})) {
       std::vector<int32_t> rows(theirs.size() / sizeof(int32_t)), merged;
-      std::memcpy(rows.data(), theirs.data(), theirs.size());
+      std::copy_n(theirs.data(), theirs.size(), reinterpret_cast<char*>(rows.data()));
       std::ranges::set_union(table.union_, rows, std::back_inserter(merged));
       table.union_ = std::move(merged);
     }
