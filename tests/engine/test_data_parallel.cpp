@@ -45,6 +45,16 @@ TrainerOptions options(const Setup& layout) {
   return result;
 }
 
+// A key's bias adds the same to all scores of a query, which softmax takes away again: its gradient is zero but for rounding, and AdamW
+// makes whole steps of what rounding leaves, on one rank with other microbatches too. Set to zero, all the rest can be compared with
+// AdamW's usual epsilon.
+Outcome without_key_biases(Outcome outcome) {
+  for (auto& [name, values] : outcome.weights)
+    if (name.ends_with("attn.c_attn.bias"))
+      std::fill(values.begin() + static_cast<long>(values.size() / 3), values.begin() + static_cast<long>(2 * values.size() / 3), 0.0f);
+  return outcome;
+}
+
 void on_ranks(const TrainerOptions& how, const std::function<void(comm::Communicator&)>& body) {
   comm::LocalOptions local;
   const int ranks = how.parallel.mesh().size();
@@ -80,16 +90,19 @@ BOOST_AUTO_TEST_CASE(every_layout_gives_the_losses_norms_and_weights_of_one_rank
   for (bool rms : {false, true}) {
     const auto graph = make_model({.heads = 2, .tied = !rms, .rms = rms});
     const auto data = batches(10, 24);
+    const double lr = 3e-3;  // what rounding makes of ten steps grows with it
     TrainerOptions one = options({});
     one.grad_clip = 0.5;
-    const Outcome expected = train(graph, one, data);
+    one.optimizer.epsilon = 1e-8;
+    const Outcome expected = without_key_biases(train(graph, one, data, lr));
     for (const Setup& layout : layouts) {
       if (rms && layout.pipeline * layout.data * layout.tensor == 8) continue;  // one family is enough there
       BOOST_TEST_CONTEXT((rms ? "llama's parts, " : "gpt2's parts, ") << layout) {
         TrainerOptions how = options(layout);
         how.grad_clip = 0.5;
+        how.optimizer.epsilon = 1e-8;
         how.parallel.active_stages = 2;
-        check_same(train(graph, how, data), expected);
+        check_same(without_key_biases(train(graph, how, data, lr)), expected);
       }
     }
   }
