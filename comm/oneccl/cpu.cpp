@@ -42,6 +42,10 @@ ccl::reduction to_ccl(Reduce reduce) {
   return reduce == Reduce::sum ? ccl::reduction::sum : reduce == Reduce::max ? ccl::reduction::max : ccl::reduction::min;
 }
 
+// A larger sum is made in pieces of so many bytes: the MPI library takes memory of that size for each, which the system hands out anew,
+// page by page, from 32 MiB on.
+constexpr size_t largest_piece = size_t{24} << 20;
+
 // Calls of the libraries that wait for other ranks cannot be ended from outside: when a rank is lost meanwhile, or the time is over,
 // the process ends.
 class Guard {
@@ -123,22 +127,29 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
 
   using Communicator::allreduce;
   Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
-                      [=](ccl::communicator& comm) { return ccl::allreduce(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
+    const size_t most = largest_piece / type.size();
+    return collective(
+        "allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
+        [=](ccl::communicator& comm, size_t piece) {
+          const size_t begin = piece * most, at = begin * type.size();
+          return ccl::allreduce(static_cast<const std::byte*>(in) + at, static_cast<std::byte*>(out) + at, std::min(most, count - begin),
+                                to_ccl(type), to_ccl(reduce), comm);
+        },
+        (count + most - 1) / most);
   }
   Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type,
-                      after,
-                      [=](ccl::communicator& comm) { return ccl::reduce_scatter(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
+    return collective(
+        "reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
+        [=](ccl::communicator& comm, size_t) { return ccl::reduce_scatter(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
   }
   Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
     return collective("all_gather", fmt::format("all_gather of {} {}", count, type.name()), count, type, after,
-                      [=](ccl::communicator& comm) { return ccl::allgather(in, out, count, to_ccl(type), comm); });
+                      [=](ccl::communicator& comm, size_t) { return ccl::allgather(in, out, count, to_ccl(type), comm); });
   }
   Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
     check_peer(root, "broadcast");
     return collective("broadcast", fmt::format("broadcast of {} bytes from rank {}", bytes, root), bytes, Type::u8, after,
-                      [=](ccl::communicator& comm) { return ccl::broadcast(data, bytes, ccl::datatype::uint8, root, comm); });
+                      [=](ccl::communicator& comm, size_t) { return ccl::broadcast(data, bytes, ccl::datatype::uint8, root, comm); });
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -191,11 +202,12 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
     return Pending(one);
   }
 
-  Pending collective(const char* operation, std::string text, size_t count, Type type, const After& after, Collective::Start start) {
+  Pending collective(const char* operation, std::string text, size_t count, Type type, const After& after, Collective::Start start,
+                     size_t pieces = 1) {
     check_alive(operation, -1, -1);
-    if (count == 0) start = [](ccl::communicator&) { return ccl::event(); };
+    if (count == 0) start = [](ccl::communicator&, size_t) { return ccl::event(); };
     auto one = std::make_shared<Collective>(*process_->engine, operation, world_rank(rank()), count * type.size(), std::move(text),
-                                            std::move(start), after.event(), timeout());
+                                            std::move(start), pieces, after.event(), timeout());
     process_->engine->with_lock([&] { group_->add(one); });
     return Pending(one);
   }

@@ -16,7 +16,7 @@ void Collective::begin(Context context) {
   mine_[0] = hash;
   mine_[1] = -hash;
   MPI_Iallreduce(mine_, all_, 2, MPI_INT64_T, MPI_MAX, context_.check, &request_);
-  event_ = start_(*context_.data);
+  event_ = start_(*context_.data, 0);
   begun_ = true;
 }
 
@@ -29,7 +29,12 @@ void Collective::step() {
       agreed_ = true;
     }
   }
-  if (agreed_ && (bytes() == 0 || event_.test())) finish(bytes());
+  if (!agreed_) return;
+  if (bytes() > 0 && !event_.test()) return;
+  if (++piece_ < pieces_)
+    event_ = start_(*context_.data, piece_);
+  else
+    finish(bytes());
 }
 
 // Every rank comes here, so that their texts can be put side by side.
@@ -98,7 +103,8 @@ bool Group::moving() const {
 void Group::step() {
   if (engine_.rendezvous().failed()) return;
   try {
-    while (!collectives_.empty() && collectives_.front()->ready()) {
+    // The next one after the last piece of the one before: the order in which oneCCL sees them is the same on all ranks.
+    while (!collectives_.empty() && collectives_.front()->ready() && (running_.empty() || running_.back()->all_begun())) {
       running_.push_back(std::move(collectives_.front()));
       collectives_.pop_front();
       running_.back()->begin(

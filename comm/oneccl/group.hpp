@@ -5,13 +5,16 @@
 
 namespace ppengine::comm::oneccl {
 
-// One collective. While oneCCL carries it out, MPI checks that all ranks called the same.
+// One collective, in one piece or several after each other. While oneCCL carries it out, MPI checks that all ranks called the same.
 class Collective : public Operation {
  public:
-  using Start = std::function<ccl::event(ccl::communicator&)>;
-  Collective(Engine& engine, const char* name, int rank, size_t bytes, std::string text, Start start, ops::Event after,
+  using Start = std::function<ccl::event(ccl::communicator&, size_t piece)>;
+  Collective(Engine& engine, const char* name, int rank, size_t bytes, std::string text, Start start, size_t pieces, ops::Event after,
              std::chrono::milliseconds timeout)
-      : Operation(engine, name, rank, -1, -1, bytes, std::move(after), timeout), text_(std::move(text)), start_(std::move(start)) {}
+      : Operation(engine, name, rank, -1, -1, bytes, std::move(after), timeout),
+        text_(std::move(text)),
+        start_(std::move(start)),
+        pieces_(pieces) {}
   // What a group gives it when its turn has come.
   struct Context {
     ccl::communicator* data;
@@ -22,6 +25,7 @@ class Collective : public Operation {
     std::string key;  // unique, the same on all ranks
   };
   void begin(Context context);
+  bool all_begun() const { return piece_ + 1 >= pieces_; }
   void step() override;
   std::string awaited() override;
   void linger() override;
@@ -31,6 +35,8 @@ class Collective : public Operation {
 
   const std::string text_;
   const Start start_;
+  const size_t pieces_;
+  size_t piece_ = 0;  // under way
   Context context_{};
   std::atomic<bool> begun_{false};
   bool agreed_ = false;

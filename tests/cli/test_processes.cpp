@@ -170,6 +170,27 @@ BOOST_AUTO_TEST_CASE(a_mistake_is_told_once) {
   BOOST_TEST(count(outcome.err, "--ask") == 1, outcome.err);
 }
 
+// What cannot be divided is refused before anybody waits for anybody.
+BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_at_the_start) {
+  if (!available()) return;
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--tp", "3"}, "--tp 3 does not divide"},
+      {{"--dp", "3"}, "--batch-size 8 cannot be divided over --dp 3 ranks"},
+      {{"--dp", "3", "--shard"}, "--batch-size 8 cannot be divided over --dp 3 ranks"},
+      {{"--dp", "2", "--shard", "--grad-hook", "powersgd"}, "does not go with --shard"},
+  };
+  for (const auto& [flags, reason] : cases) {
+    std::vector<std::string> words{"--steps", "2", "--launch", "processes"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const auto begin = std::chrono::steady_clock::now();
+    const Outcome outcome = run(command("train", words));
+    BOOST_TEST(outcome.code == 2, outcome.err);
+    BOOST_TEST(outcome.out == "");
+    BOOST_TEST(count(outcome.err, reason) == 1, outcome.err);
+    BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 60);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(another_number_of_ranks_than_were_started_is_refused) {
   const Outcome outcome = run(command("train", {"--pp", "2"}), {{"RANK", "0"}, {"WORLD_SIZE", "3"}});
   BOOST_TEST(outcome.code == 2);

@@ -85,6 +85,7 @@ BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--stages", "100", "--pp", "2", "--schedule", "interleaved1f1b"}), "stages");
   check_refused(train({"--split", "transformer.h.9", "--pp", "2"}), "transformer.h.9");
   check_refused(train({"--tp", "3"}), "--tp 3 does not divide");
+  check_refused(train({"--dp", "3"}), "--batch-size 8 cannot be divided over --dp 3");
   check_refused(train({"--trace", "/nowhere/at/all/trace.json"}), "/nowhere/at/all");
   check_refused(train({"--save", "/proc/nowhere"}), "/proc/nowhere");
   const Folder own;
@@ -164,6 +165,67 @@ BOOST_AUTO_TEST_CASE(traces_have_a_process_per_rank_lanes_and_an_arrow_per_messa
   for (const char* part : {"<!doctype html>", "as measured", "simulated"}) BOOST_TEST(page.find(part) != std::string::npos);
   BOOST_TEST(page.find("http://www.w3.org/2000/svg") != std::string::npos);
   BOOST_TEST(page.find("<script src") == std::string::npos);  // nothing from elsewhere
+}
+
+// Buckets of rank r of a data-parallel run: on the reduction's lane, one after the other, the same on every rank and in every step.
+BOOST_AUTO_TEST_CASE(traces_show_every_bucket_of_a_reduction) {
+  const Folder folder;
+  const Outcome outcome = train({"--steps", "2", "--dp", "2", "--bucket-mb", "0.1", "--trace", folder / "trace.json"});
+  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  std::map<int, std::vector<std::string>> names;
+  std::map<int, double> end;
+  const json trace = json::parse(read(folder / "trace.json"));
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("cat") != "reduction") continue;
+    const int rank = event.at("pid");
+    BOOST_TEST(event.at("tid") == 3);
+    BOOST_TEST(event.at("args").at("bytes").get<int>() > 0);
+    BOOST_TEST(event.at("ts").get<double>() >= end[rank] - 0.01);  // microseconds, with three digits behind
+    end[rank] = event["ts"].get<double>() + event.at("dur").get<double>();
+    names[rank].push_back(event.at("name"));
+  }
+  BOOST_REQUIRE(names[0].size() >= 8u);
+  BOOST_TEST((names[0] == names[1]));
+  const std::size_t half = names[0].size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    BOOST_TEST(names[0][i] == "stage 0 bucket " + std::to_string(i));
+    BOOST_TEST(names[0][half + i] == names[0][i]);
+  }
+}
+
+// All parameters together are what the buckets hold, but for what alignment adds.
+BOOST_AUTO_TEST_CASE(measured_training_tells_buckets_and_times_of_the_reduction) {
+  for (const bool shard : {false, true}) {
+    std::vector<std::string> words{"bench", "train", "--model", "demo", "--dp", "2", "--batch-size", "8", "--seq-len", "10"};
+    words.insert(words.end(), {"--warmup", "1", "--repeat", "2", "--bucket-mb", "0.1", "--json"});
+    if (shard) words.emplace_back("--shard");
+    const Outcome outcome = run(words);
+    BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    const json figures = json::parse(outcome.out);
+    const double backward = figures.at("backward_milliseconds"), communication = figures.at("communication_milliseconds"),
+                 overlap = figures.at("overlap_milliseconds"), share = figures.at("overlap_share");
+    BOOST_TEST(backward > 0);
+    BOOST_TEST(backward < figures.at("step_milliseconds_range")[1].get<double>());
+    BOOST_TEST(communication > 0);
+    BOOST_TEST(overlap <= communication);
+    BOOST_TEST(share == overlap / communication, boost::test_tools::tolerance(1e-9));
+    const json& buckets = figures.at("buckets");
+    BOOST_REQUIRE(buckets.size() >= 4u);
+    double bytes = 0;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      BOOST_TEST(buckets[i].at("bucket") == i);
+      BOOST_TEST(buckets[i].at("stage") == 0);
+      BOOST_TEST(buckets[i].at("sent_bytes").get<double>() <= buckets[i].at("bytes").get<double>());
+      BOOST_TEST(buckets[i].at("milliseconds").get<double>() > 0);
+      bytes += buckets[i]["bytes"].get<double>();
+      if (i + 1 < buckets.size()) BOOST_TEST(buckets[i]["bytes"].get<double>() >= 0.1 * (1 << 20));  // closed when the cap is reached
+    }
+    const Outcome listed = run({"inspect", "demo", "--json"});
+    BOOST_REQUIRE_MESSAGE(listed.code == 0, listed.err);
+    const double parameters = json::parse(listed.out).at("parameter_count");
+    BOOST_TEST(bytes >= 4 * parameters);
+    BOOST_TEST(bytes < 4 * parameters + 20000);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(inspect_lists_every_parameter_with_its_stage_and_the_memory_of_ranks) {

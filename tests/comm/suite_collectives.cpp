@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <thread>
 
 #include "suite.hpp"
 
@@ -75,6 +76,24 @@ void allreduce_types(Place& place) {
 }
 
 void allreduce_large(Place& place) { allreduce_of(place, size_t{16} << 20, Type::f32, Reduce::sum, true); }
+
+// Large ones may be carried out in pieces; small ones that are called meanwhile must not get between them on some ranks only.
+void large_and_small_sums_under_way(Place& place) {
+  const size_t large = size_t{9} << 20, small = 1001;
+  const auto values = [&](size_t count) { return make(count, Type::f32, [&](size_t i) { return element(place.rank(), i); }); };
+  Memory first(place, large * 4), second(place, small * 4), third(place, large * 4);
+  first.fill(values(large)), second.fill(values(small)), third.fill(values(large));
+  std::vector<Pending> pending;
+  pending.push_back(place.comm.allreduce(first.data(), large, Type::f32, place.after()));
+  if (place.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  pending.push_back(place.comm.allreduce(second.data(), small, Type::f32, place.after()));
+  pending.push_back(place.comm.allreduce(third.data(), large, Type::f32, place.after()));
+  for (const Pending& one : pending) one.wait();
+  const auto expected = [&](size_t count) { return make(count, Type::f32, [&](size_t i) { return reduced(place, i, Reduce::sum); }); };
+  SUITE_CHECK(first.read() == expected(large), "the first");
+  SUITE_CHECK(second.read() == expected(small), "the small one");
+  SUITE_CHECK(third.read() == expected(large), "the last");
+}
 
 void reduce_scatter(Place& place) {
   const auto ranks = static_cast<size_t>(place.size()), rank = static_cast<size_t>(place.rank());
@@ -208,6 +227,7 @@ std::span<const Case> collectives() {
   static const std::vector<Case> cases{
       {"allreduce_types", 1, false, allreduce_types},
       {"allreduce_64_mib", 2, false, allreduce_large},
+      {"large_and_small_sums_under_way", 2, false, large_and_small_sums_under_way},
       {"reduce_scatter", 1, false, reduce_scatter},
       {"all_gather", 1, false, all_gather},
       {"broadcast", 1, false, broadcast},

@@ -3,6 +3,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/node.hpp>
 #include <ppengine/engine/plan_memory.hpp>
+#include <ppengine/ops/elementwise.hpp>
 
 #include "support.hpp"
 
@@ -45,6 +46,16 @@ TrainerOptions options(const Setup& layout) {
   return result;
 }
 
+// A key's bias adds the same to all scores of a query, which softmax takes away again: its gradient is zero but for rounding, and AdamW
+// makes whole steps of what rounding leaves, on one rank with other microbatches too. Set to zero, all the rest can be compared with
+// AdamW's usual epsilon.
+Outcome without_key_biases(Outcome outcome) {
+  for (auto& [name, values] : outcome.weights)
+    if (name.ends_with("attn.c_attn.bias"))
+      std::fill(values.begin() + static_cast<long>(values.size() / 3), values.begin() + static_cast<long>(2 * values.size() / 3), 0.0f);
+  return outcome;
+}
+
 void on_ranks(const TrainerOptions& how, const std::function<void(comm::Communicator&)>& body) {
   comm::LocalOptions local;
   const int ranks = how.parallel.mesh().size();
@@ -80,16 +91,19 @@ BOOST_AUTO_TEST_CASE(every_layout_gives_the_losses_norms_and_weights_of_one_rank
   for (bool rms : {false, true}) {
     const auto graph = make_model({.heads = 2, .tied = !rms, .rms = rms});
     const auto data = batches(10, 24);
+    const double lr = 3e-3;  // what rounding makes of ten steps grows with it
     TrainerOptions one = options({});
     one.grad_clip = 0.5;
-    const Outcome expected = train(graph, one, data);
+    one.optimizer.epsilon = 1e-8;
+    const Outcome expected = without_key_biases(train(graph, one, data, lr));
     for (const Setup& layout : layouts) {
       if (rms && layout.pipeline * layout.data * layout.tensor == 8) continue;  // one family is enough there
       BOOST_TEST_CONTEXT((rms ? "llama's parts, " : "gpt2's parts, ") << layout) {
         TrainerOptions how = options(layout);
         how.grad_clip = 0.5;
+        how.optimizer.epsilon = 1e-8;
         how.parallel.active_stages = 2;
-        check_same(train(graph, how, data), expected);
+        check_same(without_key_biases(train(graph, how, data, lr)), expected);
       }
     }
   }
@@ -244,13 +258,22 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
     TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 2, shard});
     on_ranks(how, [&](comm::Communicator& world) {
       Trainer trainer(shared, how, world, 4, 9);
+      // A mark in this rank's gradients that a sum over ranks, or a zero, would wipe out.
+      const ParameterStore& store = trainer.model().parameters(0);
+      ops::Stream& stream = trainer.pipeline().stream();
+      for (const ParameterPiece& piece : store.pieces()) {
+        if (store.buckets()[static_cast<size_t>(store.ranges()[static_cast<size_t>(piece.range)].bucket)].reduced()) continue;
+        ops::fill(stream, ops::Type::f32, store.gradients() + piece.local, 7.0f, static_cast<int64_t>(piece.count));
+      }
+      stream.wait();
       Outcome before, after;
       collect(trainer, before);
       trainer.step(make_batch(4, 9, 17, 1), 1e-1);
       collect(trainer, after);
       if (world.rank() != 0) return;
       BOOST_CHECK(after.weights["other.weight"] == before.weights["other.weight"]);
-      BOOST_CHECK(after.gradients["other.weight"] == before.gradients["other.weight"]);
+      BOOST_CHECK(after.gradients["other.weight"] == std::vector<float>(64, 7.0f));
+      BOOST_CHECK(after.gradients["other.bias"] == std::vector<float>(8, 7.0f));
       BOOST_CHECK(after.weights["head.weight"] != before.weights["head.weight"]);
     });
     how.allow_unused = false;
