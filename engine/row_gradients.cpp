@@ -26,8 +26,9 @@ void RowGradients::add(const Batch& batch, int64_t begin, int64_t count) {
   for (Table& table : tables_) {
     const BatchInput& input = *batch.find(model_.graph().values()[static_cast<size_t>(table.tokens)].name);
     const auto length = static_cast<size_t>(batch.length);
-    const auto mine = input.shared ? std::span(input.tokens)
-                                   : std::span(input.tokens).subspan(static_cast<size_t>(begin) * length, static_cast<size_t>(count) * length);
+    const auto mine = input.shared
+                          ? std::span(input.tokens)
+                          : std::span(input.tokens).subspan(static_cast<size_t>(begin) * length, static_cast<size_t>(count) * length);
     for (const int32_t token : mine) {
       const int64_t row = token - table.first_token;
       if (row >= 0 && row < table.rows) table.touched[static_cast<size_t>(row)] = 1;
