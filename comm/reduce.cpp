@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 namespace ppengine::comm {
 namespace {
@@ -75,11 +76,20 @@ void run(std::span<const void* const> inputs, std::span<void* const> outputs, si
   }
 }
 
+// Sums of integers wrap around, as they do in oneCCL and NCCL.
+template <class Value>
+Value add(Value a, Value b) {
+  if constexpr (std::is_integral_v<Value>)
+    return static_cast<Value>(static_cast<std::make_unsigned_t<Value>>(a) + static_cast<std::make_unsigned_t<Value>>(b));
+  else
+    return a + b;
+}
+
 template <class T>
 void dispatch(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Reduce reduce) {
   switch (reduce) {
     case Reduce::sum:
-      return run<T>(inputs, outputs, count, [](auto a, auto b) { return static_cast<decltype(a)>(a + b); });
+      return run<T>(inputs, outputs, count, [](auto a, auto b) { return add(a, b); });
     case Reduce::max:
       return run<T>(inputs, outputs, count, [](auto a, auto b) { return a < b ? b : a; });
     case Reduce::min:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include <ppengine/comm/gather.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -42,9 +43,8 @@ void RowGradients::agree(comm::Communicator& data) {
     for (size_t row = 0; row < table.touched.size(); ++row)
       if (table.touched[row]) mine.push_back(static_cast<int32_t>(row));
     table.union_.clear();
-    for (const std::string& theirs : data.all_gather_bytes({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(int32_t)})) {
-      std::vector<int32_t> rows(theirs.size() / sizeof(int32_t)), merged;
-      std::copy_n(theirs.data(), theirs.size(), reinterpret_cast<char*>(rows.data()));
+    for (const std::vector<int32_t>& rows : comm::gather(data, mine)) {
+      std::vector<int32_t> merged;
       std::ranges::set_union(table.union_, rows, std::back_inserter(merged));
       table.union_ = std::move(merged);
     }

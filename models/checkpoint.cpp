@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
+#include <ppengine/comm/gather.hpp>
 #include <ppengine/models/parameters.hpp>
 #include <ppengine/models/safetensors_writer.hpp>
 #include <ppengine/models/weights.hpp>
@@ -49,15 +49,10 @@ void for_each_parameter(engine::ModelRank& model, int stage, bool owned_only, Vi
 
 // The parts that tensor-parallel ranks have of one tensor, put together; all of them call it.
 std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement placement, const std::vector<float>& part) {
-  std::vector<float> whole(static_cast<std::size_t>(placement.whole.count())), theirs;
-  const auto parts = tensor.all_gather_bytes({reinterpret_cast<const char*>(part.data()), part.size() * sizeof(float)});
-  for (placement.rank = 0; placement.rank < placement.ranks; ++placement.rank) {
-    const std::string& bytes = parts[static_cast<std::size_t>(placement.rank)];
-    theirs.resize(static_cast<std::size_t>(placement.part().count()));  // parts need not be even
-    PPENGINE_ASSERT(bytes.size() == theirs.size() * sizeof(float));
-    std::memcpy(theirs.data(), bytes.data(), bytes.size());
-    engine::put_part(placement, theirs, whole);
-  }
+  std::vector<float> whole(static_cast<std::size_t>(placement.whole.count()));
+  const auto parts = comm::gather(tensor, part);
+  for (placement.rank = 0; placement.rank < placement.ranks; ++placement.rank)
+    engine::put_part(placement, parts[static_cast<std::size_t>(placement.rank)], whole);  // parts need not be even
   return whole;
 }
 

@@ -3,10 +3,9 @@
 
 #include <fmt/core.h>
 
-#include <cstring>
-
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/gather.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/checkpoint.hpp>
 #include <ppengine/models/evaluation.hpp>
@@ -24,17 +23,6 @@ DataOptions data_options(const ModelSource& model, const DataChoice& choice) {
   options.seed = choice.seed;
   if (choice.data.ends_with(".txt")) options.tokenizer = model.tokenizer();
   return options;
-}
-
-template <class T>
-std::vector<std::vector<T>> gather(comm::Communicator& world, const std::vector<T>& mine) {
-  std::vector<std::vector<T>> all;
-  for (const std::string& bytes : world.all_gather_bytes({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(T)})) {
-    std::vector<T> theirs(bytes.size() / sizeof(T));
-    std::memcpy(theirs.data(), bytes.data(), bytes.size());
-    all.push_back(std::move(theirs));
-  }
-  return all;
 }
 
 }  // namespace
@@ -126,10 +114,11 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   }
   if (saved_at != state.step) save_now();
   if (!result.interrupted) evaluate_now();
-  for (const auto& one : gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
-  for (const auto& one : gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
-  result.timelines = gather(world, timeline);
-  result.reductions = gather(world, reductions);
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
+    result.peak_bytes.push_back(one.front());
+  for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
+  result.timelines = comm::gather(world, timeline);
+  result.reductions = comm::gather(world, reductions);
   result.plan = trainer.plan();
   return result;
 }

@@ -219,9 +219,11 @@ const char* ncclGetErrorString(Result result) {
 #ifndef STANDIN_LACKS_ABORT
 Result ncclCommAbort(nccl::Comm comm) {
   const std::lock_guard lock(mutex);
+  static auto& kept = *new std::vector<nccl::Comm>;  // its streams may still refer to it
+  kept.push_back(comm);
   comm->shared->aborted = true;
   changed.notify_all();
-  return nccl::success;  // its streams may still refer to it
+  return nccl::success;
 }
 #endif
 
