@@ -42,11 +42,11 @@ void RowGradients::agree(comm::Communicator& data) {
     std::vector<int32_t> mine;
     for (size_t row = 0; row < table.touched.size(); ++row)
       if (table.touched[row]) mine.push_back(static_cast<int32_t>(row));
-    table.union_.clear();
+    table.anywhere.clear();
     for (const std::vector<int32_t>& rows : comm::gather(data, mine)) {
       std::vector<int32_t> merged;
-      std::ranges::set_union(table.union_, rows, std::back_inserter(merged));
-      table.union_ = std::move(merged);
+      std::ranges::set_union(table.anywhere, rows, std::back_inserter(merged));
+      table.anywhere = std::move(merged);
     }
   }
 }
@@ -58,12 +58,12 @@ const RowGradients::Table* RowGradients::find(int stage, size_t bucket) const {
 
 bool RowGradients::few(int stage, size_t bucket) const {
   const Table* const table = find(stage, bucket);
-  return table && 2 * static_cast<int64_t>(table->union_.size()) <= table->rows;
+  return table && 2 * static_cast<int64_t>(table->anywhere.size()) <= table->rows;
 }
 
 float* RowGradients::pack(int stage, size_t bucket, const float* gradients, size_t& count, ops::Stream& stream) {
   const Table& table = *find(stage, bucket);
-  const size_t rows = table.union_.size();
+  const size_t rows = table.anywhere.size();
   count = rows * static_cast<size_t>(table.width);
   if (packed_.bytes() < count * sizeof(float)) {  // half more than needed: later batches differ a little
     packed_ = ops::Buffer();
@@ -72,7 +72,7 @@ float* RowGradients::pack(int stage, size_t bucket, const float* gradients, size
     packed_ = ops::Buffer(model_.device(), room * static_cast<size_t>(table.width) * sizeof(float), &model_.memory());
     rows_ = ops::Buffer(model_.device(), room * sizeof(int32_t), &model_.memory());
   }
-  stream.copy(rows_.data(), table.union_.data(), rows * sizeof(int32_t));
+  stream.copy(rows_.data(), table.anywhere.data(), rows * sizeof(int32_t));
   ops::gather_rows(stream, gradients, rows_.as<int32_t>(), packed_.as<float>(), static_cast<int64_t>(rows), table.width);
   stream.wait();
   return packed_.as<float>();
@@ -80,7 +80,7 @@ float* RowGradients::pack(int stage, size_t bucket, const float* gradients, size
 
 void RowGradients::unpack(int stage, size_t bucket, float* dst, size_t begin, size_t end, ops::Stream& stream) const {
   const Table& table = *find(stage, bucket);
-  ops::scatter_rows(stream, packed_.as<float>(), rows_.as<int32_t>(), dst, static_cast<int64_t>(table.union_.size()), table.width,
+  ops::scatter_rows(stream, packed_.as<float>(), rows_.as<int32_t>(), dst, static_cast<int64_t>(table.anywhere.size()), table.width,
                     static_cast<int64_t>(begin), static_cast<int64_t>(end));
   stream.wait();
 }

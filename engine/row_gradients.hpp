@@ -32,8 +32,8 @@ class RowGradients {
   struct Table : RowTable {
     int stage = 0;
     size_t bucket = 0;
-    std::vector<char> touched;    // by row: in this rank's batches
-    std::vector<int32_t> union_;  // rows that any rank touched, ascending
+    std::vector<char> touched;      // by row: in this rank's batches
+    std::vector<int32_t> anywhere;  // rows that any rank touched, ascending
   };
   const Table* find(int stage, size_t bucket) const;
 
