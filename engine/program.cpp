@@ -76,15 +76,17 @@ size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program)
   return peak;
 }
 
+void measure(const Instruction& instruction, const Run& run) {
+  run.stream.wait();
+  const auto begin = comm::Clock::now();
+  instruction.run(run);
+  run.stream.wait();
+  run.profile->add(instruction.kind, std::chrono::duration<double>(comm::Clock::now() - begin).count());
+}
+
 void execute_one(const Instruction& instruction, const Run& run) {
   try {
-    if (run.profile) run.stream.wait();
-    const auto begin = run.profile ? comm::Clock::now() : comm::Clock::time_point();
-    instruction.run(run);
-    if (run.profile) {
-      run.stream.wait();
-      run.profile->add(instruction.kind, std::chrono::duration<double>(comm::Clock::now() - begin).count());
-    }
+    run.profile ? measure(instruction, run) : instruction.run(run);
     if (run.peers) run.peers->progress();
   } catch (const Error&) {
     throw;

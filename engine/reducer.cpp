@@ -17,9 +17,12 @@ double now() { return std::chrono::duration<double>(TimelineRecorder::Clock::now
 }  // namespace
 
 Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
-    : model_(model), norm_(norm), options_(std::move(options)), rows_(model), stream_(model.device()) {
+    : model_(model),
+      norm_(norm),
+      options_(std::move(options)),
+      rows_(model, options_.hook && options_.hook->elementwise()),
+      stream_(model.device()) {
   if (options_.hook) options_.hook->check(model.sharding() != nullptr);
-  sums_rows_ = options_.hook && options_.hook->elementwise() && !rows_.empty();
   size_t largest = 0;
   for (int index : model.stages()) {
     Tracked& stage = stages_[index];
@@ -73,7 +76,7 @@ void Reducer::begin(bool add, bool last) {
   squares_ = 0;
   add_ = add;
   last_ = last;
-  if (!sums_rows_) return;
+  if (rows_.empty()) return;
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back({-1, 0, {}});
@@ -168,7 +171,7 @@ size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
   packed_ = nullptr;
   if (!options_.data) return 0;
   HookContext context{*options_.data, stream_, model_.memory()};
-  if (!sums_rows_ || !rows_.few(bucket.stage, index)) {
+  if (!rows_.few(bucket.stage, index)) {
     options_.hook->reduce(bucket, context);
     return bucket.count * sizeof(float);
   }

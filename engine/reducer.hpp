@@ -82,7 +82,6 @@ class Reducer final : public GradientSink {
   std::map<int, Tracked> stages_;
   bool add_ = false, last_ = true;
   RowGradients rows_;
-  bool sums_rows_ = false;   // the hook can leave rows out
   float* packed_ = nullptr;  // the bucket's rows that are not zero, where these alone were summed
   size_t packed_count_ = 0;
   ops::Stream stream_;  // the thread's

@@ -9,7 +9,8 @@
 
 namespace ppengine::engine {
 
-RowGradients::RowGradients(ModelRank& model) : model_(model) {
+RowGradients::RowGradients(ModelRank& model, bool used) : model_(model) {
+  if (!used) return;
   for (int stage : model.stages())
     for (const RowTable& found : row_tables(model.graph(), model.cuts()[static_cast<size_t>(stage)])) {
       const ParameterStore& store = model.parameters(stage);

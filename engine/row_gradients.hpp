@@ -12,7 +12,8 @@ namespace ppengine::engine {
 
 class RowGradients {
  public:
-  explicit RowGradients(ModelRank& model);
+  // used: false where buckets are summed whole; then there is nothing here.
+  RowGradients(ModelRank& model, bool used);
 
   // What this rank's gradients are made of: nothing yet; then sequences [begin, begin + count) of a batch too.
   void clear();

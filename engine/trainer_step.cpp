@@ -8,6 +8,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
+#include <ppengine/comm/gather.hpp>
 #include <ppengine/engine/trainer.hpp>
 
 namespace ppengine::engine {
@@ -84,13 +85,12 @@ std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven
   if (mine) check_batch(*graph_, *mine);
   const comm::Communicator& data = mesh_.data();
   // Every copy of the model says what it has: sequences, valid tokens, tokens.
-  int64_t figures[3] = {mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->sequences * mine->length : 0};
-  const auto all = mesh_.data().all_gather_bytes({reinterpret_cast<const char*>(figures), sizeof(figures)});
+  const std::vector<int64_t> figures{mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->sequences * mine->length : 0};
+  const auto all = comm::gather(mesh_.data(), figures);
   int64_t active = 0, valid = 0;
   std::vector<int> without;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    int64_t theirs[3];
-    std::copy_n(all[rank].data(), sizeof(theirs), reinterpret_cast<char*>(theirs));
+    const std::vector<int64_t>& theirs = all[rank];
     active += theirs[0];
     valid += theirs[1];
     held_.tokens += theirs[2];

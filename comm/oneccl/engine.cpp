@@ -116,10 +116,13 @@ void Engine::remove(Stepper* stepper) {
 }
 
 void Engine::progress() {
+  if (try_step()) last_step_ = Clock::now().time_since_epoch().count();
+}
+
+bool Engine::try_step() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
-  step_all();
-  last_step_ = Clock::now().time_since_epoch().count();
+  if (lock) step_all();
+  return lock.owns_lock();
 }
 
 void Engine::progress_now_and_then() {
@@ -151,10 +154,7 @@ void Engine::run() {
       continue;
     }
     const bool mine = !idle && waiting_ == 0 && !rendezvous_->failed() && since_last_step() > thread_rest;
-    if (mine) {
-      const std::unique_lock lock(mutex_, std::try_to_lock);
-      if (lock) step_all();
-    }
+    if (mine) try_step();
     std::this_thread::sleep_for(mine && moving_ ? thread_nap : std::chrono::microseconds(thread_rest));
   }
 }

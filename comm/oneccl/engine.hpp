@@ -94,6 +94,7 @@ class Engine {
 
  private:
   void step_all();
+  bool try_step();  // unless another thread is at it
   void run();
   Clock::duration since_last_step() const { return Clock::now().time_since_epoch() - Clock::duration(last_step_); }
 

@@ -7,20 +7,35 @@
 
 namespace ppengine::ops {
 
-AttentionShape training_shape(const AttentionSpec& spec) {
+namespace {
+
+// Elements between sequences, rows and heads.
+struct Strides {
+  int64_t sequence, row, head;
+};
+
+template <class Spec>
+AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v) {
   return {spec.length,
           spec.heads,
           spec.heads / spec.kv_heads,
           spec.head_dim,
           spec.length * spec.q_stride,
           spec.q_stride,
-          spec.length * spec.k_stride,
-          spec.k_stride,
-          spec.head_dim,
-          spec.length * spec.v_stride,
-          spec.v_stride,
-          spec.head_dim,
+          k.sequence,
+          k.row,
+          k.head,
+          v.sequence,
+          v.row,
+          v.head,
           spec.scale};
+}
+
+}  // namespace
+
+AttentionShape training_shape(const AttentionSpec& spec) {
+  return make_shape(spec, {spec.length * spec.k_stride, spec.k_stride, spec.head_dim},
+                    {spec.length * spec.v_stride, spec.v_stride, spec.head_dim});
 }
 
 namespace {
@@ -119,20 +134,9 @@ class SyclCachedAttention : public CachedAttention {
 
  private:
   static AttentionShape cache_shape(const CachedAttentionSpec& spec) {
-    const int64_t head = spec.capacity * spec.head_dim, batch = spec.kv_heads * head;
-    return {spec.length,
-            spec.heads,
-            spec.heads / spec.kv_heads,
-            spec.head_dim,
-            spec.length * spec.q_stride,
-            spec.q_stride,
-            batch,
-            spec.head_dim,
-            head,
-            batch,
-            spec.head_dim,
-            head,
-            spec.scale};
+    const int64_t head = spec.capacity * spec.head_dim;
+    const Strides cache{spec.kv_heads * head, spec.head_dim, head};
+    return make_shape(spec, cache, cache);
   }
   void append(Stream& stream, const void* src, void* cache, const int32_t* filled, int64_t stride) const {
     const int64_t count = spec_.batch * spec_.length * spec_.kv_heads * spec_.head_dim;
