@@ -33,8 +33,10 @@ GradientNorm::GradientNorm(ModelRank& model, int tensor_rank) : model_(model) {
 
 double GradientNorm::squares(ops::Stream& stream, int stage, size_t bucket) {
   double total = 0;
-  for (const Run& run : runs_.at(stage)[bucket])
-    total += sum(stream, model_.parameters(stage).gradients() + run.begin, run.end - run.begin);
+  const ParameterStore& store = model_.parameters(stage);
+  const Bucket& whole = store.buckets()[bucket];
+  const float* const part = store.gradients() + store.gradient_begin(whole);
+  for (const Run& run : runs_.at(stage)[bucket]) total += sum(stream, part + run.begin - store.local_begin(whole), run.end - run.begin);
   return total;
 }
 

@@ -23,14 +23,28 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
       if (owners_[static_cast<size_t>(id)] < 0) owners_[static_cast<size_t>(id)] = static_cast<int>(s);
     if (stage_rank_[s] != rank_) continue;
     stages_.push_back(static_cast<int>(s));
-    const Shard shard = options_.sharding ? Shard{options_.sharding->data->rank(), options_.sharding->data->size()} : Shard{};
-    stores_.emplace_back(device_, *graph_, layout_of(cuts_[s], shard.ranks), options_.compute, options_.training, &memory_, shard,
-                         options_.weights);
   }
+  const int shards = options_.sharding ? options_.sharding->data->size() : 1;
+  std::vector<FlatLayout> layouts;
+  for (int stage : stages_) layouts.push_back(layout_of(cuts_[static_cast<size_t>(stage)], shards));
+  const Shard shard = shard_for(layouts);
+  for (FlatLayout& layout : layouts)
+    stores_.emplace_back(device_, *graph_, std::move(layout), options_.compute, options_.training, &memory_, shard, options_.weights);
   if (!options_.sharding) return;
   std::vector<ParameterStore*> stores;
   for (ParameterStore& store : stores_) stores.push_back(&store);
   sharding_ = std::make_unique<Sharding>(*options_.sharding, stages_, std::move(stores), device_, options_.training, memory_);
+}
+
+// Parts with blocks for whole stages beside them, or everything whole: whichever takes less.
+Shard ModelRank::shard_for(const std::vector<FlatLayout>& layouts) const {
+  if (!options_.sharding) return {};
+  const ShardingOptions& how = *options_.sharding;
+  if (how.always_gather) return {how.data->rank(), how.data->size()};
+  size_t all = 0, largest = 0;
+  for (const FlatLayout& layout : layouts) all += layout.count, largest = std::max(largest, layout.count);
+  const auto whole = [&](int blocks) { return all <= all / static_cast<size_t>(how.data->size()) + largest * static_cast<size_t>(blocks); };
+  return {how.data->rank(), how.data->size(), whole(how.active_stages), whole(how.gradient_stages)};
 }
 
 // In the order in which gradients become final: so the buckets of a stage are ranges that become ready one after the other, from the first

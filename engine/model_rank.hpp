@@ -38,6 +38,8 @@ class ModelRank {
   bool has_stage(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   ParameterStore& parameters(int stage);
   Sharding* sharding() { return sharding_.get(); }  // null: every rank has whole parameters
+  // Of gradients only this rank's parts stay: whole ones are there until they are reduced.
+  bool keeps_gradient_parts() const { return sharding_ && !sharding_->whole_gradients(); }
   // The stage that a parameter belongs to for norms and files: the first that uses it.
   int owner(int parameter) const { return owners_[static_cast<size_t>(parameter)]; }
   // Stages that use the parameter, ascending; more than one for tied weights.
@@ -48,6 +50,7 @@ class ModelRank {
 
  private:
   FlatLayout layout_of(const StageCut& cut, int shards) const;
+  Shard shard_for(const std::vector<FlatLayout>& layouts) const;
 
   std::shared_ptr<const Graph> graph_;
   std::vector<StageCut> cuts_;

@@ -80,11 +80,15 @@ void Optimizer::step(ops::Stream& stream, double lr, double gradient_scale) {
 
 void Optimizer::update(ops::Stream& stream, int index, size_t bucket, double lr, double gradient_scale) {
   const Stage& stage = find(index);
-  const ParameterStore& parameters = model_.parameters(index);
+  ParameterStore& parameters = model_.parameters(index);
+  parameters.set_gathered(false);
+  const Bucket& whole = parameters.buckets()[bucket];
   for (const Range& range : stage.buckets[bucket]) {
-    float *values = parameters.values() + range.offset, *gradients = parameters.gradients() + range.offset;
-    const size_t element = ops::size_of(parameters.compute_type());
-    void* copy = parameters.compute_copy() ? static_cast<std::byte*>(parameters.compute_copy()) + range.offset * element : nullptr;
+    const size_t in_part = range.offset - parameters.local_begin(whole), element = ops::size_of(parameters.compute_type());
+    float* const values = parameters.values() + parameters.value_begin(whole) + in_part;
+    float* const gradients = parameters.gradients() + parameters.gradient_begin(whole) + in_part;
+    std::byte* const copies = static_cast<std::byte*>(parameters.compute_copy());
+    void* const copy = copies ? copies + (parameters.compute_begin(whole) + in_part) * element : nullptr;
     const auto count = static_cast<int64_t>(range.count);
     if (options_.kind == OptimizerKind::adamw) {
       const ops::AdamWStep step{static_cast<float>(lr),

@@ -50,7 +50,7 @@ class Optimizer {
   float* state(int stage, size_t which) const;
 
  private:
-  struct Range {  // of this rank's flat buffers, with one weight decay
+  struct Range {  // of this rank's parts, with one weight decay
     size_t offset, count;
     float decay;
   };

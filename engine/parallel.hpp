@@ -24,6 +24,7 @@ struct ParallelOptions {
   bool measure = false;                 // balance by a short measurement in place of an estimate; rank 0 measures
   bool shard = false;                   // each data-parallel rank keeps a part of parameters, gradients and optimizer state
   int active_stages = 3;                // sharded: stages of a rank that are gathered at the same time, at most
+  bool always_gather = false;           // sharded: keep only parts even where whole parameters or gradients take less memory
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules

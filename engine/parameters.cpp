@@ -95,13 +95,13 @@ ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph&
     if (first < last)
       pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
   }
-  const size_t count = local_count();
+  const auto room = [&](bool whole) { return whole ? layout_.count : local_count(); };
   if (packed)
     copy_ = ops::Buffer(device, packed_bytes, counter);
   else
-    values_ = ops::Buffer(device, count * sizeof(float), counter);
-  if (training) gradients_ = ops::Buffer(device, count * sizeof(float), counter);
-  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, count * ops::size_of(compute), counter);
+    values_ = ops::Buffer(device, room(whole_values()) * sizeof(float), counter);
+  if (training) gradients_ = ops::Buffer(device, room(shard_.whole_gradients) * sizeof(float), counter);
+  if (compute != ops::Type::f32) copy_ = ops::Buffer(device, room(shard_.whole_weights) * ops::size_of(compute), counter);
   ops::Stream stream(device);
   for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero: norms of gradients and updates go over them
     if (buffer->data() && training) stream.zero(buffer->data(), buffer->bytes());
@@ -127,12 +127,23 @@ void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
   for (const ParameterRange& range : ranges_) {
     host.resize(static_cast<size_t>(graph_.parameters()[static_cast<size_t>(range.id)].whole_shape().count()));
     make_initial(graph_.parameters()[static_cast<size_t>(range.id)], seed, host);
-    load(stream, range, values(), host);
+    load(stream, range, host);
   }
   refresh(stream);
 }
 
-void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, float* local, std::span<const float> whole) const {
+void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, std::span<const float> whole) {
+  const Bucket& bucket = bucket_of(range);
+  place(stream, range, values(), value_begin(bucket) - local_begin(bucket), whole);
+  gathered_ = false;
+}
+
+void ParameterStore::load_state(ops::Stream& stream, const ParameterRange& range, float* state, std::span<const float> whole) const {
+  place(stream, range, state, 0, whole);
+}
+
+void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift,
+                           std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
   std::vector<float> part, turned;
@@ -146,18 +157,18 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, floa
   const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32;
   if (in_place) stream.wait();
   // All of it in one place: turned as it is written.
-  float* const target = in_place && !packs && !sharded() ? local + range.offset : nullptr;
+  float* const directly = in_place && !packs && !sharded() ? target + range.offset : nullptr;
   if (range.transposed) {
-    if (!target) turned.resize(range.count);
-    float* const to = target ? target : turned.data();
+    if (!directly) turned.resize(range.count);
+    float* const to = directly ? directly : turned.data();
     transpose(source, to, static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
-    if (target) return;
+    if (directly) return;
     source = to;
   }
   if (packs) return load_packed(stream, range, {source, range.count});
   for (const ParameterPiece& piece : pieces_) {
     if (&ranges_[static_cast<size_t>(piece.range)] != &range) continue;
-    float* const to = local + piece.local;
+    float* const to = target + shift + piece.local;
     const float* const from = source + piece.from;
     if (in_place)
       in_parallel(piece.count, piece.count, [=](size_t begin, size_t end) { std::copy(from + begin, from + end, to + begin); });
@@ -194,8 +205,10 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
-  if (copy_.data() && values_.data())
-    ops::cast(stream, ops::Type::f32, values(), compute_type_, copy_.data(), static_cast<int64_t>(local_count()));
+  if (!copy_.data() || !values_.data()) return;
+  for (const Bucket& bucket : layout_.buckets)
+    ops::cast(stream, ops::Type::f32, values() + value_begin(bucket), compute_type_,
+              copy_.at(compute_begin(bucket) * ops::size_of(compute_type_)), static_cast<int64_t>(local_count(bucket)));
 }
 
 }  // namespace ppengine::engine

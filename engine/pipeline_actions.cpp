@@ -82,7 +82,7 @@ AfterInstruction Pipeline::watch(Stage& stage, const std::vector<CompiledStage::
   const auto& without = stage.by_microbatch.front()->without_gradient();
   if (stage.weight_gradients == 0) {
     if (model_.sharding()) model_.sharding()->begin_gradients(stage.index, stream);
-    if (!step_->accumulate || model_.sharding())
+    if (!step_->accumulate || model_.keeps_gradient_parts())
       for (int id : without) {
         const ParameterRange& range = *stage.parameters->find(id);
         float* const gradients = model_.sharding() ? model_.sharding()->gradients(stage.index) : stage.parameters->gradients();

@@ -47,7 +47,7 @@ Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
     if (!stage.buckets.empty()) stage.buckets.back().last = true;
   }
   if (model.sharding()) {
-    part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
+    if (!model.sharding()->whole_gradients()) part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
     model.sharding()->wait_reduced = [this](int stage) { wait_stage(stage); };
   }
   thread_ = std::thread([this] { run(); });
@@ -103,7 +103,7 @@ void Reducer::final_gradients(int index, std::span<const int> parameters, ops::S
       GradientBucket& full = stage.buckets[stage.next];
       Sharding* const sharding = model_.sharding();
       full.data = (sharding ? sharding->gradients(index) : stage.store->gradients()) + bucket.begin;
-      full.part = !sharding ? nullptr : add_ ? part_.as<float>() : stage.store->gradients() + stage.store->local_begin(bucket);
+      full.part = !sharding ? nullptr : add_ ? part_.as<float>() : stage.store->gradients() + stage.store->gradient_begin(bucket);
       jobs_.push_back({index, stage.next, ready});
     }
   }
@@ -210,8 +210,8 @@ void Reducer::process(const Job& job) {
   const size_t sent = reduce(bucket, job.bucket);
   timings_.push_back({job.stage, bucket.index, bucket.count * sizeof(float), sent, start, now()});
   const Bucket& range = stage.store->buckets()[job.bucket];
-  if (bucket.part && bucket.part == part_.as<float>()) {
-    float* const mine = stage.store->gradients() + stage.store->local_begin(range);
+  if (add_ && bucket.part) {
+    float* const mine = stage.store->gradients() + stage.store->gradient_begin(range);
     ops::add(stream_, ops::Type::f32, mine, bucket.part, mine, static_cast<int64_t>(bucket.part_count));
     stream_.wait();
   }

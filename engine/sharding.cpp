@@ -16,14 +16,17 @@ Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std:
     parameter_stride_ = std::max(parameter_stride_, ops::align_up(one->count() * ops::size_of(one->compute_type())));
     gradient_stride_ = std::max(gradient_stride_, ops::align_up(one->count() * sizeof(float)));
   }
-  parameter_blocks_.resize(static_cast<size_t>(options.active_stages));
-  parameter_memory_ = ops::Buffer(device, parameter_stride_ * parameter_blocks_.size(), &counter);
-  if (!training) return;
+  if (stores_.empty()) return;
+  whole_weights_ = stores_.front()->shard().whole_weights;
+  whole_gradients_ = stores_.front()->shard().whole_gradients;
+  parameter_blocks_.resize(whole_weights_ ? stores_.size() : static_cast<size_t>(options.active_stages));
+  if (!whole_weights_) parameter_memory_ = ops::Buffer(device, parameter_stride_ * parameter_blocks_.size(), &counter);
+  if (!training || whole_gradients_) return;
   gradient_blocks_.resize(static_cast<size_t>(options.gradient_stages));
   gradient_memory_ = ops::Buffer(device, gradient_stride_ * gradient_blocks_.size(), &counter);
 }
 
-const ParameterStore& Sharding::store(int stage) const {
+ParameterStore& Sharding::store(int stage) const {
   const auto found = std::ranges::find(stages_, stage);
   PPENGINE_ASSERT(found != stages_.end());
   return *stores_[static_cast<size_t>(found - stages_.begin())];
@@ -34,11 +37,9 @@ Sharding::Block* Sharding::find(std::vector<Block>& blocks, int stage) const {
   return found == blocks.end() ? nullptr : &*found;
 }
 
-comm::Pending Sharding::gather_bucket(const ParameterStore& from, const Bucket& bucket, const void* local, void* whole, ops::Type type,
-                                      ops::Stream& after) {
-  const size_t element = ops::size_of(type);
-  return data_.all_gather(static_cast<const std::byte*>(local) + from.local_begin(bucket) * element,
-                          static_cast<std::byte*>(whole) + bucket.begin * element, from.local_count(bucket), type, after);
+comm::Pending Sharding::gather_bucket(const Bucket& bucket, const void* part, void* whole, ops::Type type, ops::Stream& after) {
+  return data_.all_gather(part, static_cast<std::byte*>(whole) + bucket.begin * ops::size_of(type),
+                          bucket.count() / static_cast<size_t>(data_.size()), type, after);
 }
 
 void Sharding::unshard(int stage, ops::Stream& after) {
@@ -48,9 +49,15 @@ void Sharding::unshard(int stage, ops::Stream& after) {
     throw Error(fmt::format("stage {}: the plan gathers more than {} stages at a time", stage, parameter_blocks_.size()));
   block->stage = stage;
   block->free = false;
-  const ParameterStore& from = store(stage);
-  for (size_t i = from.buckets().size(); i-- > 0;)  // the forward uses the last bucket first
-    block->gathering.push_back(gather_bucket(from, from.buckets()[i], from.compute(), parameters(stage), from.compute_type(), after));
+  ParameterStore& from = store(stage);
+  if (whole_weights_ && from.gathered()) return;
+  const size_t element = ops::size_of(from.compute_type());
+  for (size_t i = from.buckets().size(); i-- > 0;) {  // the forward uses the last bucket first
+    const Bucket& bucket = from.buckets()[i];
+    const std::byte* const part = static_cast<const std::byte*>(from.compute()) + from.compute_begin(bucket) * element;
+    block->gathering.push_back(gather_bucket(bucket, part, parameters(stage), from.compute_type(), after));
+  }
+  from.set_gathered(true);
 }
 
 void Sharding::wait(int stage, ops::Stream& stream) {
@@ -62,7 +69,9 @@ void Sharding::wait(int stage, ops::Stream& stream) {
 
 std::byte* Sharding::parameters(int stage) const {
   const Block* block = find(parameter_blocks_, stage);
-  return block ? parameter_memory_.at(static_cast<size_t>(block - parameter_blocks_.data()) * parameter_stride_) : nullptr;
+  if (!block) return nullptr;
+  if (whole_weights_) return static_cast<std::byte*>(store(stage).compute());
+  return parameter_memory_.at(static_cast<size_t>(block - parameter_blocks_.data()) * parameter_stride_);
 }
 
 void Sharding::reshard(int stage) {
@@ -91,6 +100,7 @@ float* Sharding::begin_gradients(int stage, ops::Stream& stream) {
 }
 
 float* Sharding::gradients(int stage) const {
+  if (whole_gradients_) return store(stage).gradients();
   const Block* block = find(gradient_blocks_, stage);
   return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<size_t>(block - gradient_blocks_.data()) * gradient_stride_))
                : nullptr;
@@ -104,13 +114,17 @@ void Sharding::end_gradients(int stage) {
 }
 
 const float* Sharding::gather(int stage, const float* local, ops::Stream& stream) {
-  PPENGINE_ASSERT(gradient_memory_.data() != nullptr);
   const ParameterStore& from = store(stage);
+  const bool values = local == from.values() && from.whole_values(), gradients = local == from.gradients() && whole_gradients_;
+  float* const whole = values ? from.values() : whole_gradients_ ? from.gradients() : gradient_memory_.as<float>();
+  PPENGINE_ASSERT(whole != nullptr);
   std::vector<comm::Pending> parts;
-  for (const Bucket& bucket : from.buckets())
-    parts.push_back(gather_bucket(from, bucket, local, gradient_memory_.data(), ops::Type::f32, stream));
+  for (const Bucket& bucket : from.buckets()) {
+    const size_t begin = values ? from.value_begin(bucket) : gradients ? from.gradient_begin(bucket) : from.local_begin(bucket);
+    parts.push_back(gather_bucket(bucket, local + begin, whole, ops::Type::f32, stream));
+  }
   for (const comm::Pending& one : parts) one.wait();
-  return gradient_memory_.as<float>();
+  return whole;
 }
 
 }  // namespace ppengine::engine

@@ -1,5 +1,7 @@
 // Sharding: each data-parallel rank keeps a part of every stage's parameters, gradients and optimizer state. Stages are gathered into a few
-// blocks before they are used, and their whole gradients live in others until they are reduced.
+// blocks before they are used, and their whole gradients live in others until they are reduced. Where such blocks would take more memory
+// than all stages of the rank do, parameters or gradients are whole on every rank and each stage is its own block: what is saved then is
+// the optimizer's state.
 #pragma once
 
 #include <functional>
@@ -15,6 +17,7 @@ struct ShardingOptions {
   comm::Communicator* data = nullptr;  // the ranks that share the stages
   int active_stages = 1;               // gathered at the same time, at most: from the plan
   int gradient_stages = 1;             // with whole gradients at the same time, at most: from the plan
+  bool always_gather = false;          // into blocks, even where they take more memory than whole stages
 };
 
 // Not thread-safe: one rank's pipelines use it by turns.
@@ -42,8 +45,11 @@ class Sharding {
   // Blocks until the stage's gradient has been reduced.
   std::function<void(int stage)> wait_reduced;
 
+  // Gradients stay whole between two backward passes, and add up there.
+  bool whole_gradients() const { return whole_gradients_; }
+
   // A whole flat buffer of the stage from all ranks' parts of it (values, gradients, optimizer state), for files; stays until the next
-  // call. All ranks call it, between steps.
+  // call. All ranks call it, between steps; what it gives may lie where the gradients were.
   const float* gather(int stage, const float* local, ops::Stream& stream);
 
  private:
@@ -52,14 +58,15 @@ class Sharding {
     bool free = true;  // whoever wants it may have it, after waiting
     std::vector<comm::Pending> gathering;
   };
-  const ParameterStore& store(int stage) const;
-  comm::Pending gather_bucket(const ParameterStore& store, const Bucket& bucket, const void* local, void* whole, ops::Type type,
-                              ops::Stream& after);
+  ParameterStore& store(int stage) const;
+  // A bucket of a whole buffer from this rank's part of it.
+  comm::Pending gather_bucket(const Bucket& bucket, const void* part, void* whole, ops::Type type, ops::Stream& after);
   Block* find(std::vector<Block>& blocks, int stage) const;
 
   comm::Communicator& data_;
   std::vector<int> stages_;
   std::vector<ParameterStore*> stores_;
+  bool whole_weights_ = false, whole_gradients_ = false;
   size_t parameter_stride_ = 0, gradient_stride_ = 0;  // bytes
   ops::Buffer parameter_memory_, gradient_memory_;
   mutable std::vector<Block> parameter_blocks_, gradient_blocks_;

@@ -35,12 +35,12 @@ void TiedGradients::sum(ops::Stream& stream) {
 
 const Bucket& TiedGradients::bucket_of(const Tied& tied, int stage) const {
   const ParameterStore& parameters = model_.parameters(stage);
-  return parameters.buckets()[static_cast<size_t>(parameters.find(tied.parameter)->bucket)];
+  return parameters.bucket_of(*parameters.find(tied.parameter));
 }
 
 float* TiedGradients::gradient(const Tied& tied, int stage) const {
   const ParameterStore& parameters = model_.parameters(stage);
-  return parameters.gradients() + parameters.local_begin(bucket_of(tied, stage));
+  return parameters.gradients() + parameters.gradient_begin(bucket_of(tied, stage));
 }
 
 void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {

@@ -47,7 +47,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   ModelRank::Options how{parallel.type, true, options_.buckets, {}};
   if (parallel.sharded()) {
     const ActiveCount active = count_active(plan, mesh_.place().pipeline);
-    how.sharding = ShardingOptions{&mesh_.data(), active.gathered, active.gradients};
+    how.sharding = ShardingOptions{&mesh_.data(), active.gathered, active.gradients, parallel.always_gather};
   }
   model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, how);
   pipeline_ =

@@ -18,16 +18,16 @@ Trainer::Share Trainer::share_of(const Batch& batch) const {
   return {&batch, mine * mesh_.place().data, mine, 0};
 }
 
-// Gradients add up where they are until the last batch of an update. Sharded ones are reduced with every batch, and the parts add up: whole
-// ones for all stages would take the memory that sharding saves.
+// Gradients add up where they are until the last batch of an update. Where sharding has no room for whole ones they are reduced with every
+// batch, and the parts add up.
 double Trainer::run_share(const Share& share, double weight, bool last) {
-  const bool sharded = model_->sharding() != nullptr, first = held_.batches++ == 0;
-  GradientSink* const sink = reducer_ && (last || sharded) ? reducer_.get() : nullptr;
+  const bool parts = model_->keeps_gradient_parts(), first = held_.batches++ == 0;
+  GradientSink* const sink = reducer_ && (last || parts) ? reducer_.get() : nullptr;
   if (reducer_) {
-    if (first || sharded) reducer_->rows().clear();
+    if (first || parts) reducer_->rows().clear();
     if (share.batch) reducer_->rows().add(*share.batch, share.begin, share.count);
   }
-  if (sink) reducer_->begin(sharded && !first, last);
+  if (sink) reducer_->begin(parts && !first, last);
   double loss = 0;
   recorder_.clear();
   if (share.batch) {
@@ -36,12 +36,12 @@ double Trainer::run_share(const Share& share, double weight, bool last) {
     inputs.microbatches = split_batch(share.begin, share.count, pipeline_->plan().microbatches);
     inputs.loss_weight = static_cast<float>(weight);
     inputs.dropout_key = key_ + share.salt;
-    inputs.accumulate = !first && !sharded;
+    inputs.accumulate = !first && !parts;
     inputs.sink = sink;
     pipeline_->run(inputs, &recorder_);
     for (double one : pipeline_->losses()) loss += one;
   } else {
-    pipeline_->shadow(sink, first || sharded);
+    pipeline_->shadow(sink, first || parts);
   }
   if (sink) reducer_->finish();
   idle_ = recorder_.span() > 0 ? 1.0 - recorder_.busy() / recorder_.span() : 0.0;

@@ -227,7 +227,7 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
         throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
       host.resize(elements);
       read_f32(stored, 0, elements, host.data());
-      trainer.model().parameters(stage).load(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
+      trainer.model().parameters(stage).load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
     });
   };
   for (size_t i = 0; i < states.size(); ++i)

@@ -23,12 +23,12 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
       const StoredTensor& tensor = *stored[index];
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
       if (tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
-        parameters.load(stream, range, parameters.values(), {mapped, elements});
+        parameters.load(stream, range, {mapped, elements});
         continue;
       }
       host.resize(elements);
       read_f32(tensor, 0, elements, host.data());
-      parameters.load(stream, range, parameters.values(), host);
+      parameters.load(stream, range, host);
     }
     parameters.refresh(stream);
   }

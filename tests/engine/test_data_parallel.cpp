@@ -22,12 +22,12 @@ std::vector<Batch> batches(int steps, int64_t sequences, bool masked = true) {
 struct Setup {
   const char* schedule = "1f1b";
   int pipeline = 1, data = 1, tensor = 1, stages = 0, microbatches = 2;
-  bool shard = false;
+  enum Shard { none, least, parts } shard = none;  // least: whatever takes less memory; parts: gathered into blocks in any case
 };
 
 std::ostream& operator<<(std::ostream& out, const Setup& l) {
-  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << (l.shard ? " sharded, " : ", ") << l.stages
-             << " stages";
+  constexpr const char* sharded[] = {", ", " sharded, ", " sharded into parts, "};
+  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << sharded[l.shard] << l.stages << " stages";
 }
 
 TrainerOptions options(const Setup& layout) {
@@ -38,7 +38,8 @@ TrainerOptions options(const Setup& layout) {
   result.parallel.tensor = layout.tensor;
   result.parallel.stages = layout.stages;
   result.parallel.microbatches = layout.microbatches;
-  result.parallel.shard = layout.shard;
+  result.parallel.shard = layout.shard != Setup::none;
+  result.parallel.always_gather = layout.shard == Setup::parts;
   result.parallel.device = shared_device();
   result.buckets.caps = {1000, 6000};  // several buckets a stage
   result.seed = 3;
@@ -82,12 +83,14 @@ BOOST_AUTO_TEST_CASE(every_layout_gives_the_losses_norms_and_weights_of_one_rank
   for (int pipeline : {1, 2})
     for (int data : {1, 2})
       for (int tensor : {1, 2})
-        for (bool shard : {false, true})
-          if (pipeline * data * tensor > 1 && (!shard || data > 1)) layouts.push_back({"1f1b", pipeline, data, tensor, 0, 2, shard});
+        for (auto shard : {Setup::none, Setup::least, Setup::parts})
+          if (pipeline * data * tensor > 1 && (shard == Setup::none || data > 1))
+            layouts.push_back({"1f1b", pipeline, data, tensor, 0, 2, shard});
   for (const char* schedule : {"gpipe", "interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev"})
-    for (bool shard : {false, true}) layouts.push_back({schedule, 2, 2, 1, std::string(schedule) == "gpipe" ? 2 : 4, 4, shard});
-  layouts.push_back({"loopedbfs", 1, 2, 1, 4, 2, true});  // more stages than may be gathered at a time
-  layouts.push_back({"interleavedzerobubble", 1, 3, 1, 4, 2, true});
+    for (auto shard : {Setup::none, Setup::least, Setup::parts})
+      layouts.push_back({schedule, 2, 2, 1, std::string(schedule) == "gpipe" ? 2 : 4, 4, shard});
+  layouts.push_back({"loopedbfs", 1, 2, 1, 4, 2, Setup::least});  // more stages than may be gathered at a time
+  layouts.push_back({"interleavedzerobubble", 1, 3, 1, 4, 2, Setup::parts});
   for (bool rms : {false, true}) {
     const auto graph = make_model({.heads = 2, .tied = !rms, .rms = rms});
     const auto data = batches(10, 24);
@@ -113,8 +116,8 @@ BOOST_AUTO_TEST_CASE(updates_in_the_backward_give_the_same_weights_and_norms) {
   const auto graph = make_model({.layers = 2, .tied = true});
   const auto data = batches(4, 8);
   const Outcome expected = train(graph, options({}), data);
-  for (const Setup& layout :
-       {Setup{}, Setup{"1f1b", 2, 2}, Setup{"interleavedzerobubble", 2, 2, 1, 2, 4, true}, Setup{"1f1b", 1, 2, 1, 0, 2, true}})
+  for (const Setup& layout : {Setup{}, Setup{"1f1b", 2, 2}, Setup{"interleavedzerobubble", 2, 2, 1, 2, 4, Setup::parts},
+                              Setup{"1f1b", 1, 2, 1, 0, 2, Setup::parts}, Setup{"1f1b", 1, 2, 1, 0, 2, Setup::least}})
     BOOST_TEST_CONTEXT(layout) {
       TrainerOptions how = options(layout);
       how.optimizer_in_backward = true;
@@ -136,15 +139,16 @@ BOOST_AUTO_TEST_CASE(accumulated_batches_make_one_update) {
     for (BatchInput& input : halves[h].inputs) input.tokens = {input.tokens.begin() + h * 36, input.tokens.begin() + (h + 1) * 36};
   }
   const Outcome expected = train(graph, options({}), {whole});
-  for (const bool shard : {false, true})
-    for (const bool by_calls : {false, true})
-      BOOST_TEST_CONTEXT((shard ? "sharded, " : "") << (by_calls ? "accumulate() and step()" : "step() of two")) {
-        const TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 2, shard});
+  for (const auto shard : {Setup::none, Setup::least, Setup::parts})
+    for (const bool by_calls : {false, true}) {
+      const Setup layout{"1f1b", 1, 2, 1, 0, 2, shard};
+      BOOST_TEST_CONTEXT(layout << (by_calls ? ", accumulate() and step()" : ", step() of two")) {
+        const TrainerOptions how = options(layout);
         Outcome got;
         on_ranks(how, [&](comm::Communicator& world) {
           Trainer trainer(graph, how, world, 4, 9);
           if (by_calls) trainer.accumulate(halves[0]);
-          if (by_calls && !shard) BOOST_CHECK(trainer.reductions().empty());
+          if (by_calls && shard != Setup::parts) BOOST_CHECK(trainer.reductions().empty());
           const StepResult result = by_calls ? trainer.step(halves[1], 1e-2) : trainer.step(halves, 1e-2);
           BOOST_CHECK(!trainer.reductions().empty());
           BOOST_CHECK_EQUAL(result.tokens, 72);
@@ -153,6 +157,7 @@ BOOST_AUTO_TEST_CASE(accumulated_batches_make_one_update) {
         });
         check_same(got, expected);
       }
+    }
 }
 
 // Rank 0 has one batch more than rank 1. What the step without rank 1 must give is a step of one rank on that batch.
@@ -173,7 +178,8 @@ BOOST_AUTO_TEST_CASE(ranks_without_data_shadow_the_others) {
     }
     collect(trainer, expected);
   });
-  for (const Setup& layout : {Setup{"1f1b", 1, 2}, Setup{"1f1b", 2, 2, 1, 0, 2, true}, Setup{"interleavedzerobubble", 2, 2, 1, 4, 2}})
+  for (const Setup& layout : {Setup{"1f1b", 1, 2}, Setup{"1f1b", 2, 2, 1, 0, 2, Setup::least}, Setup{"1f1b", 2, 2, 1, 0, 2, Setup::parts},
+                              Setup{"interleavedzerobubble", 2, 2, 1, 4, 2}})
     BOOST_TEST_CONTEXT(layout) {
       const TrainerOptions how = options(layout);
       Outcome got;
@@ -254,7 +260,7 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
   graph.linear(x, "other", {.out = 8});
   graph.loss(graph.cross_entropy(graph.linear(x, "head", {.out = 17}), graph.tokens("targets")));
   const auto shared = std::make_shared<const Graph>(graph);
-  for (const bool shard : {false, true}) {
+  for (const auto shard : {Setup::none, Setup::least, Setup::parts}) {
     TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 2, shard});
     on_ranks(how, [&](comm::Communicator& world) {
       Trainer trainer(shared, how, world, 4, 9);
@@ -262,8 +268,10 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
       const ParameterStore& store = trainer.model().parameters(0);
       ops::Stream& stream = trainer.pipeline().stream();
       for (const ParameterPiece& piece : store.pieces()) {
-        if (store.buckets()[static_cast<size_t>(store.ranges()[static_cast<size_t>(piece.range)].bucket)].reduced()) continue;
-        ops::fill(stream, ops::Type::f32, store.gradients() + piece.local, 7.0f, static_cast<int64_t>(piece.count));
+        const Bucket& bucket = store.bucket_of(store.ranges()[static_cast<size_t>(piece.range)]);
+        if (bucket.reduced()) continue;
+        float* const mine = store.gradients() + store.gradient_begin(bucket) + piece.local - store.local_begin(bucket);
+        ops::fill(stream, ops::Type::f32, mine, 7.0f, static_cast<int64_t>(piece.count));
       }
       stream.wait();
       Outcome before, after;
@@ -304,7 +312,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
 }
 
 // With n elements in a rank's stages and dp ranks, values, gradients and AdamW's two states take 16n/dp bytes in place of 16n; the largest
-// stage's parameters and gradients are there whole as often as the plan has them at the same time.
+// stage's parameters and gradients are there whole as often as the plan has them at the same time. Where that is more than all stages' 4n,
+// these are there.
 BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
   const auto graph = make_model({.vocabulary = 400, .width = 48, .layers = 6});
   for (const Setup& plain :
@@ -312,7 +321,7 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
     double bytes[2] = {}, expected = 0;
     for (const bool shard : {false, true}) {
       Setup layout = plain;
-      layout.shard = shard;
+      layout.shard = shard ? Setup::least : Setup::none;
       TrainerOptions how = options(layout);
       how.parallel.active_stages = 2;
       on_ranks(how, [&](comm::Communicator& world) {
@@ -332,8 +341,11 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
           return;
         }
         const ActiveCount active = count_active(trainer.plan(), 0);
-        const auto whole = static_cast<size_t>(active.gathered + active.gradients);
-        expected -= double(16 * all / static_cast<size_t>(layout.data) + 4 * largest * whole + 4 * part);  // part: one bucket on its way
+        const size_t share = all / static_cast<size_t>(layout.data);
+        const auto beside = [&](int blocks) { return share + largest * static_cast<size_t>(blocks); };
+        const size_t weights = std::min(all, beside(active.gathered)), gradients = std::min(all, beside(active.gradients));
+        expected -= 4.0 * double(2 * share + weights + gradients + (gradients < all ? part : 0));  // part: one bucket on its way
+        BOOST_TEST(bytes[1] < bytes[0]);
       });
     }
     // What alignment adds to a bucket depends on the number of parts.
@@ -344,8 +356,8 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
 BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing) {
   const auto graph = make_model({.layers = 2, .tied = true});
   for (const char* hook : {"allreduce", "bf16", "fp16", "powersgd"})
-    for (const bool shard : {false, true}) {
-      if (shard && std::string(hook) == "powersgd") continue;
+    for (const auto shard : {Setup::none, Setup::least, Setup::parts}) {
+      if (shard != Setup::none && std::string(hook) == "powersgd") continue;
       TrainerOptions how = options({"1f1b", 2, 2, 1, 0, 2, shard});
       how.hook.name = hook;
       on_ranks(how, [&](comm::Communicator& world) {
@@ -366,7 +378,8 @@ BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank
   const auto graph = make_model({.layers = 4});
   const Batch batch = make_batch(8, 9, 17, 1, true), few = make_batch(1, 9, 17, 2);
   std::vector<double> losses;
-  for (const Setup& layout : {Setup{}, Setup{"1f1b", 1, 2, 1, 0, 2, true}, Setup{"interleaved1f1b", 2, 2, 1, 4, 4, true}}) {
+  for (const Setup& layout : {Setup{}, Setup{"1f1b", 1, 2, 1, 0, 2, Setup::least}, Setup{"interleaved1f1b", 2, 2, 1, 4, 4, Setup::least},
+                              Setup{"interleaved1f1b", 2, 2, 1, 4, 4, Setup::parts}}) {
     const TrainerOptions how = options(layout);
     on_ranks(how, [&](comm::Communicator& world) {
       Trainer trainer(graph, how, world, 8, 9);
@@ -378,8 +391,8 @@ BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank
       }
     });
   }
-  BOOST_REQUIRE_EQUAL(losses.size(), 12u);
-  for (size_t i = 4; i < 12; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
+  BOOST_REQUIRE_EQUAL(losses.size(), 16u);
+  for (size_t i = 4; i < 16; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
