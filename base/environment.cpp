@@ -44,6 +44,8 @@ std::string cache_folder() {
   return std::filesystem::temp_directory_path().string() + "/ppengine-cache";
 }
 
+bool kernel_cache_enabled() { return get("SYCL_CACHE_PERSISTENT") != "0"; }
+
 void prepare_sycl() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -11,6 +11,9 @@ bool onednn_enabled();
 // Where compiled kernels are kept between runs: PPENGINE_CACHE, else XDG_CACHE_HOME/ppengine, else ~/.cache/ppengine.
 std::string cache_folder();
 
+// SYCL_CACHE_PERSISTENT=0 turns the cache off.
+bool kernel_cache_enabled();
+
 // Makes SYCL usable without any setting by the user: names the CPU's OpenCL driver (OCL_ICD_FILENAMES) and turns the persistent
 // kernel cache on (SYCL_CACHE_PERSISTENT, SYCL_CACHE_DIR). What the user has set stays. Must run before the first SYCL call.
 void prepare_sycl();

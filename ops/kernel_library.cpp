@@ -11,13 +11,12 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/kernel_sources.hpp>
+#include <ppengine/ops/detail/program_cache.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 
 namespace ppengine::ops {
 namespace experimental = sycl::ext::oneapi::experimental;
 namespace {
-
-using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
 
 std::vector<std::string> options_for(const Device& device) {
 #ifdef __x86_64__
@@ -27,8 +26,26 @@ std::vector<std::string> options_for(const Device& device) {
   return {};
 }
 
-Bundle build(const Device& device, const KernelSource& source) {
+// The kernels of a file: compiled in this process, or before.
+struct Compiled {
+  std::optional<KernelBundle> bundle;
+  std::optional<CachedProgram> cached;
+
+  sycl::kernel kernel(const std::string& name) { return cached ? cached->kernel(name) : bundle->ext_oneapi_get_kernel(name); }
+};
+
+// All that a compiled file depends on.
+std::string everything(const Device& device, const KernelSource& source) {
+  std::string text(source.text);
+  for (const KernelSource& header : kernel_headers()) text.append("\n").append(header.name).append("\n").append(header.text);
+  for (const std::string& option : options_for(device)) text.append("\n").append(option);
+  return text;
+}
+
+Compiled build(const Device& device, const KernelSource& source) {
   const auto begin = std::chrono::steady_clock::now();
+  const std::string key = everything(device, source);
+  if (auto found = load_program(device, source.name, key)) return {{}, std::move(found)};
   experimental::include_files headers;
   for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
   try {
@@ -37,7 +54,8 @@ Bundle build(const Device& device, const KernelSource& source) {
     auto built = experimental::build(bundle, experimental::properties{experimental::build_options{options_for(device)}});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
-    return built;
+    store_program(device, source.name, key, built);
+    return {std::move(built), {}};
   } catch (const sycl::exception& e) {
     throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()),
                       ExitCode::failed);
@@ -49,7 +67,7 @@ Bundle build(const Device& device, const KernelSource& source) {
 struct KernelLibrary::Impl {
   struct Entry {
     std::once_flag once;
-    std::optional<Bundle> bundle;
+    Compiled compiled;
   };
   Device& device;
   std::mutex mutex;
@@ -62,7 +80,7 @@ struct KernelLibrary::Impl {
       std::lock_guard lock(mutex);
       entry = &bundles[std::string(file)];
     }
-    std::call_once(entry->once, [&] { entry->bundle = build(device, kernel_source(file)); });
+    std::call_once(entry->once, [&] { entry->compiled = build(device, kernel_source(file)); });
     return *entry;
   }
 };
@@ -86,7 +104,7 @@ const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {
   }
   auto& entry = impl_->bundle(file);
   std::lock_guard lock(impl_->mutex);
-  return impl_->kernels.try_emplace(key, Kernel{entry.bundle->ext_oneapi_get_kernel(std::string(name))}).first->second;
+  return impl_->kernels.try_emplace(key, Kernel{entry.compiled.kernel(std::string(name))}).first->second;
 }
 
 void KernelLibrary::prepare() {

@@ -1,9 +1,16 @@
 // Devices, streams and memory: order of submission holds, bytes are counted, an unknown device is refused.
 #include <boost/test/unit_test.hpp>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/stream.hpp>
 
 using namespace ppengine;
@@ -46,6 +53,63 @@ BOOST_AUTO_TEST_CASE(copies_happen_in_order_and_memory_is_counted) {
   }
   BOOST_TEST(device->memory().bytes() == before);
   BOOST_TEST(device->memory().peak() >= before + 800);
+}
+
+namespace {
+
+// PPENGINE_CACHE for as long as it lives: a folder of its own.
+struct OwnCache {
+  std::filesystem::path folder = std::filesystem::temp_directory_path() / ("ppengine_test_cache_" + std::to_string(::getpid()));
+  std::string before = std::getenv("PPENGINE_CACHE") ? std::getenv("PPENGINE_CACHE") : "";
+  OwnCache() { setenv("PPENGINE_CACHE", folder.c_str(), 1); }
+  ~OwnCache() {
+    before.empty() ? unsetenv("PPENGINE_CACHE") : setenv("PPENGINE_CACHE", before.c_str(), 1);
+    std::filesystem::remove_all(folder);
+  }
+  std::vector<std::filesystem::path> programs() const {
+    std::vector<std::filesystem::path> found;
+    if (std::filesystem::exists(folder / "programs"))
+      for (const auto& entry : std::filesystem::directory_iterator(folder / "programs")) found.push_back(entry.path());
+    return found;
+  }
+};
+
+float twice_five() {  // by a kernel of ours, on a device that has compiled nothing yet
+  const auto device = Device::open("cpu");
+  Stream stream(device);
+  Buffer values(device, 400);
+  fill(stream, Type::f32, values.as<float>(), 5.0f, 100);
+  add(stream, Type::f32, values.data(), values.data(), values.data(), 100);
+  float last = 0;
+  stream.copy(&last, values.as<float>() + 99, sizeof last);
+  stream.wait();
+  return last;
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+// A compiled file is kept, taken again, and compiled anew where it is cut off or changed.
+BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
+  const OwnCache cache;
+  BOOST_TEST(twice_five() == 10.0f);
+  BOOST_REQUIRE_EQUAL(cache.programs().size(), 1u);
+  const std::filesystem::path kept = cache.programs().front();
+  const std::string good = contents(kept);
+  const auto written = std::filesystem::last_write_time(kept);
+  BOOST_TEST(twice_five() == 10.0f);
+  BOOST_CHECK(std::filesystem::last_write_time(kept) == written);  // nothing was compiled
+  std::string changed = good;
+  changed[good.size() / 2] = static_cast<char>(changed[good.size() / 2] ^ 1);
+  for (const std::string& bad : {changed, good.substr(0, good.size() / 2), good.substr(0, 10), std::string()}) {
+    std::ofstream(kept, std::ios::binary) << bad;
+    BOOST_TEST(twice_five() == 10.0f);
+    BOOST_CHECK(contents(kept) != bad);  // compiled and kept again
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
