@@ -18,6 +18,7 @@ namespace {
 constexpr int polls_without_pause = 200;
 constexpr std::chrono::microseconds spinning{200}, nap{20};
 constexpr size_t bytes_per_microsecond = 1000;
+constexpr int steps_at_once = 32;  // of what moves, before the clock and all else are looked at again
 // A compute thread steps between its instructions. The progress thread would only take time from it on the same core: it looks now and
 // then whether one instruction lasts long, and only then makes steps, fast ones while data move.
 constexpr std::chrono::microseconds step_interval{100}, thread_nap{50};
@@ -47,7 +48,7 @@ void Operation::wait(Clock::time_point deadline) {
   const auto spin_until = begin + spinning + std::chrono::microseconds(bytes_ / bytes_per_microsecond);
   for (int polls = 0; !finished(); ++polls) {
     if (engine_.rendezvous().failed()) break;
-    engine_.progress();
+    engine_.progress(this);
     if (finished()) break;
     if (polls < polls_without_pause) {
       _mm_pause();
@@ -115,14 +116,18 @@ void Engine::remove(Stepper* stepper) {
   std::erase(steppers_, stepper);
 }
 
-void Engine::progress() {
-  if (try_step()) last_step_ = Clock::now().time_since_epoch().count();
+void Engine::progress(const Operation* awaited) {
+  if (try_step(awaited)) last_step_ = Clock::now().time_since_epoch().count();
 }
 
-bool Engine::try_step() {
+bool Engine::try_step(const Operation* awaited) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) step_all();
-  return lock.owns_lock();
+  if (!lock) return false;
+  step_all();
+  for (int steps = 0; awaited && moving_ && !awaited->finished() && steps < steps_at_once; ++steps)
+    for (Stepper* stepper : steppers_)
+      if (stepper->moving()) stepper->step();
+  return true;
 }
 
 void Engine::progress_now_and_then() {

@@ -87,14 +87,15 @@ class Engine {
     }
     if (!idle_ && parked_) changed_.notify_one();
   }
-  void progress();
-  // The same, unless somebody has done it a moment ago.
+  // awaited: brings on what moves for a while, until it is finished.
+  void progress(const Operation* awaited = nullptr);
+  // A step, unless somebody has done it a moment ago.
   void progress_now_and_then();
   Rendezvous& rendezvous() const { return *rendezvous_; }
 
  private:
   void step_all();
-  bool try_step();  // unless another thread is at it
+  bool try_step(const Operation* awaited = nullptr);  // unless another thread is at it
   void run();
   Clock::duration since_last_step() const { return Clock::now().time_since_epoch() - Clock::duration(last_step_); }
 
