@@ -8,7 +8,8 @@
 
 namespace ppengine::comm::oneccl {
 namespace {
-constexpr int header_tag = 1;
+constexpr int header_tag = 1, word_tag = 2;
+constexpr size_t large = size_t{1} << 20;  // bytes
 }  // namespace
 
 std::string Transfer::awaited() { return fmt::format("rank {} has not posted its side, or does not move it", peer()); }
@@ -118,10 +119,20 @@ void Channel::match() {
   }
 }
 
+bool Channel::receiver_is_there(Outgoing& out) {
+  if (out.transfer->wanted < large) return true;
+  if (!out.listening) MPI_Irecv(nullptr, 0, MPI_BYTE, peer_, word_tag, headers_, &out.awaited);
+  out.listening = true;
+  int came = 0;
+  MPI_Test(&out.awaited, &came, MPI_STATUS_IGNORE);
+  return came != 0;
+}
+
 void Channel::move_outgoing() {
   while (!outgoing_.empty()) {
     Outgoing& out = outgoing_.front();
     if (out.transfer->wanted > 0) {
+      if (!out.begun && !receiver_is_there(out)) return;
       if (!out.begun) out.event = ccl::send(out.transfer->data, out.transfer->wanted, ccl::datatype::uint8, peer_, data_);
       out.begun = true;
       if (!out.event.test()) return;
@@ -139,8 +150,10 @@ void Channel::move_incoming() {
     Incoming& in = incoming_.front();
     if (in.bytes > 0) {
       if (!in.begun) in.event = ccl::recv(in.data, in.bytes, ccl::datatype::uint8, peer_, data_);
-      in.begun = true;
-      if (!in.event.test()) return;
+      const bool first = !std::exchange(in.begun, true), came = in.event.test();
+      if (first && in.bytes >= large) MPI_Isend(nullptr, 0, MPI_BYTE, peer_, word_tag, headers_, &in.word);
+      if (!came) return;
+      MPI_Wait(&in.word, MPI_STATUS_IGNORE);
     }
     if (in.transfer)
       in.transfer->finish(in.bytes);

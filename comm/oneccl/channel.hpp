@@ -1,5 +1,6 @@
 // Messages between this rank and one peer. oneCCL's messages have no tags and no sizes: a header goes ahead of each by MPI, the data
-// follow by oneCCL in the order of the headers, and the receiver finds the memory that waits for the tag.
+// follow by oneCCL in the order of the headers, and the receiver finds the memory that waits for the tag. The data of a large message wait
+// until the receiver says that it is there: MPI then moves them in one copy, and in both directions at once.
 #pragma once
 
 #include <mpi.h>
@@ -44,9 +45,11 @@ class Channel {
   struct Outgoing {
     TransferPtr transfer;
     Header header;
-    MPI_Request request;
+    MPI_Request request;  // of the header
     ccl::event event;
     bool begun = false;
+    MPI_Request awaited = MPI_REQUEST_NULL;  // the receiver's word, for large ones
+    bool listening = false;
   };
   // Came ahead of one that is waited for, while nobody wanted it: kept aside.
   struct Unexpected {
@@ -61,6 +64,7 @@ class Channel {
     void* data;  // the transfer's, or where an unexpected message is kept
     ccl::event event;
     bool begun = false;
+    MPI_Request word = MPI_REQUEST_NULL;  // to the sender, for large ones
   };
 
   void send_waiting();
@@ -69,6 +73,7 @@ class Channel {
   bool match_unexpected();
   void match_own();
   bool accepts(const Transfer& transfer, size_t bytes);
+  bool receiver_is_there(Outgoing& out);
   void move_outgoing();
   void move_incoming();
 
