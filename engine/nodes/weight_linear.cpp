@@ -34,6 +34,7 @@ class WeightLinearNode : public NodeOp {
   explicit WeightLinearNode(const WeightLinearOptions& options) : options_(options) {}
   const char* kind() const override { return "linear"; }
   bool adds_residual() const override { return !options_.activation && !options_.gated; }
+  bool row_by_row() const override { return true; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch * length) * double(options_.weight.in) * double(options_.weight.out);
   }
