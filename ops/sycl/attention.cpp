@@ -38,6 +38,12 @@ AttentionShape training_shape(const AttentionSpec& spec) {
                     {spec.length * spec.v_stride, spec.v_stride, spec.head_dim});
 }
 
+AttentionShape cache_shape(const CachedAttentionSpec& spec) {
+  const int64_t head = spec.capacity * spec.head_dim;
+  const Strides cache{spec.kv_heads * head, spec.head_dim, head};
+  return make_shape(spec, cache, cache);
+}
+
 namespace {
 
 constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
@@ -133,12 +139,6 @@ class SyclCachedAttention : public CachedAttention {
   }
 
  private:
-  static AttentionShape cache_shape(const CachedAttentionSpec& spec) {
-    const int64_t head = spec.capacity * spec.head_dim;
-    const Strides cache{spec.kv_heads * head, spec.head_dim, head};
-    return make_shape(spec, cache, cache);
-  }
-
   CachedAttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
   const Kernel &decode_, &append_;
