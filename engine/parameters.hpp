@@ -83,6 +83,7 @@ class ParameterStore {
 
  private:
   void load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const;
+  std::vector<std::byte> pack_whole_and_take(const ParameterInfo& info, std::span<const float> whole) const;
 
   const Graph& graph_;
   ops::Type compute_type_;
