@@ -93,12 +93,15 @@ void measure_once(models::Generator& generator, const BenchGenerateFlags& flags,
 
 MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source,
                                       const engine::ParallelOptions& options, comm::Communicator& world) {
-  const auto model = models::load_for_inference(source, options, world, 0, flags.weights.get());
+  const comm::Mesh mesh(world, options.mesh());
+  comm::Communicator& pipeline = mesh.pipeline();
+  const auto model = models::load_for_inference(source, options, pipeline, 0, flags.weights.get(), mesh.place().tensor);
   models::GeneratorOptions how;
   how.capacity = flags.prompt_tokens + flags.new_tokens;
-  how.groups = static_cast<int>(std::min<std::int64_t>(world.size(), flags.batch_size));
+  how.groups = static_cast<int>(std::min<std::int64_t>(pipeline.size(), flags.batch_size));
   how.sequences = (flags.batch_size + how.groups - 1) / how.groups;
-  models::Generator generator(*model, how, world);
+  if (options.tensor > 1) how.tensor = &mesh.tensor();
+  models::Generator generator(*model, how, pipeline);
   generator.prepare(flags.prompt_tokens);
   MeasuredGeneration result;
   world.barrier();
@@ -136,7 +139,6 @@ void BenchGenerateFlags::run() {
     throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens,
                                   source.config.positions()));
   const engine::ParallelOptions options = parallel.options();
-  if (options.tensor != 1) throw ConfigError("--tp: bench generate measures pipelines; use --pp");
   if (options.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
   models::check(weights.get(), options);
@@ -164,7 +166,7 @@ void BenchGenerateFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.pp, batch_size, prompt_tokens,
+  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.ranks(), batch_size, prompt_tokens,
              new_tokens);
   fmt::print("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
   fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,

@@ -80,6 +80,7 @@ struct CompiledStage::Builder {
       for (size_t k : {1, 0}) {
         const int from = value(node(i).inputs[k]).producer, other = node(i).inputs[1 - k];
         if (from < cut.begin || !node(from).op->adds_residual() || residuals[static_cast<size_t>(from)] >= 0) continue;
+        if (emit.has_one_row(node(from).output) != emit.has_one_row(node(i).output)) continue;
         if (node(i).inputs[k] == other || users(node(i).inputs[k]).size() != 1 || is_sent(node(i).inputs[k])) continue;
         if (options.output && node(i).inputs[k] == graph.output_value()) continue;
         if (value(other).producer >= from) continue;  // not there yet when the op runs
@@ -91,8 +92,16 @@ struct CompiledStage::Builder {
     }
   }
 
+  void mark_rows() {
+    const auto one_row = one_row_nodes(graph);
+    for (size_t i = 0; i < one_row.size(); ++i)
+      if (one_row[i]) emit.set_one_row(graph.nodes()[i].output);
+  }
+
   void compile_nodes() {
     stage.nodes_.resize(static_cast<size_t>(cut.end - cut.begin));
+    CompileOptions of_row = options;
+    of_row.length = 1;
     for (int i : order) {
       NodePlan plan;
       plan.residual = residuals[static_cast<size_t>(i)];
@@ -106,7 +115,7 @@ struct CompiledStage::Builder {
         plan.last_use_of_input = users(first).size() == 1 && !is_sent(first) && value(first).producer >= cut.begin &&
                                  !(options.output && first == graph.output_value());
       }
-      compiled(i) = node(i).op->compile(device, graph, node(i), plan, options);
+      compiled(i) = node(i).op->compile(device, graph, node(i), plan, emit.has_one_row(node(i).output) ? of_row : options);
     }
   }
 
@@ -164,7 +173,7 @@ struct CompiledStage::Builder {
     for (int id : cut.sends) stage.sent_.push_back(pinned(emit.value(id), Region::activations));
     const int out = graph.output_value();
     if (options.output && out >= 0 && value(out).producer >= cut.begin && value(out).producer < cut.end)
-      stage.output_ = pinned(emit.value(out), Region::activations);
+      stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out), Region::activations);
   }
 
   // Runs the forward of a whole block again, into the backward's program.
@@ -257,6 +266,7 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
     : options_(options), parameters_(parameters) {
   Builder builder(*this, *device, graph, cut);
   builder.order = needed_nodes(graph, cut, options.loss, options.output, options.cache_capacity > 0);
+  if (options.output_row) builder.mark_rows();
   builder.fold_residuals();
   builder.compile_nodes();
   builder.place_operands();

@@ -31,7 +31,7 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 &&
                   options.sequences > 0);
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
-  for (const Shape& shape : shapes(options.sequences, 1, true)) {
+  for (const Shape& shape : shapes(Use::step, 1)) {
     cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
     caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
     stream_.zero(caches_.back().data(), caches_.back().bytes());  // a masked NaN would still be one
@@ -45,17 +45,17 @@ size_t Decoder::cache_bytes() const {
   return bytes;
 }
 
-// Steps (length 1) give the output, prefills do not; a prefill of one token is a shape of its own.
-Decoder::Shapes& Decoder::shapes(int64_t batch, int64_t length, bool output) {
-  Shapes& found = shapes_[{output ? batch : 0, length}];
+Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
+  Shapes& found = shapes_[{use, length}];
   if (!found.empty()) return found;
   CompileOptions how;
-  how.batch = batch;
+  how.batch = use == Use::step ? options_.sequences : 1;
   how.length = length;
   how.type = model_.options().compute;
   how.training = false;
   how.loss = false;
-  how.output = output;
+  how.output = use != Use::prefill;
+  how.output_row = use == Use::last_prefill;
   how.cache_capacity = options_.capacity;
   how.cache_sequences = options_.sequences;
   size_t workspace = workspace_.bytes();
@@ -79,21 +79,23 @@ int64_t Decoder::padded(int64_t position, int64_t length) const {
   return std::min(up, options_.capacity - position);
 }
 
-void Decoder::prepare(int64_t position, int64_t length) { shapes(1, padded(position, length), false); }
+void Decoder::prepare(int64_t position, int64_t length, bool output) {
+  shapes(output ? Use::last_prefill : Use::prefill, padded(position, length));
+}
 
-void Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids) {
+std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output,
+                                  std::span<const int32_t> ids) {
   PPENGINE_ASSERT(length > 0 && position + length <= options_.capacity && sequence < options_.sequences);
   ids_.assign(static_cast<size_t>(padded(position, length)), 0);
   std::ranges::copy(ids, ids_.begin());
   const auto first = static_cast<int32_t>(position);
-  run(shapes(1, static_cast<int64_t>(ids_.size()), false), group, sequence, {&first, 1}, ids_);
+  Shapes& all = shapes(output ? Use::last_prefill : Use::prefill, static_cast<int64_t>(ids_.size()));
+  return run(all, group, sequence, length - 1, {&first, 1}, ids_);
 }
 
 std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {
   PPENGINE_ASSERT(static_cast<int64_t>(positions.size()) == options_.sequences);
-  Shapes& all = shapes(options_.sequences, 1, true);
-  run(all, group, 0, positions, ids);
-  return all.back().stage->output() == no_buffer ? std::span<float>() : std::span<float>(output_);
+  return run(shapes(Use::step, 1), group, 0, 0, positions, ids);
 }
 
 comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
@@ -104,7 +106,8 @@ comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const 
   return options_.peers->exchange(messages_, stream_);
 }
 
-void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<const int32_t> positions, std::span<const int32_t> ids) {
+std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
+                              std::span<const int32_t> ids) {
   std::optional<Run> before;  // of the stage before, where it is ours too
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
@@ -116,6 +119,7 @@ void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<c
     run.base[static_cast<int>(Region::inputs)] = shape.inputs.at(0);
     run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
     run.first_sequence = first_sequence;
+    run.output_row = output_row;
     run.profile = profile_;
     run.tensor = options_.tensor;
     if (const int64_t offset = stage.input_offset(input_); offset >= 0)
@@ -135,15 +139,15 @@ void Decoder::run(Shapes& shapes, int group, int64_t first_sequence, std::span<c
     if (stage.output() != no_buffer) read_output(stage, run);
   }
   stream_.wait();  // the caller's positions and ids are its own again
+  return shapes.back().stage->output() == no_buffer ? std::span<float>() : std::span<float>(output_);
 }
 
 void Decoder::read_output(const CompiledStage& stage, const Run& run) {
   const void* from = run.at(stage.output());
-  const auto width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
-  output_.resize(static_cast<size_t>(options_.sequences * width));
+  output_.resize(stage.bytes(stage.output()) / ops::size_of(stage.options().type));
   const size_t bytes = output_.size() * sizeof(float);
   if (stage.options().type != ops::Type::f32) {
-    if (wide_.bytes() == 0) wide_ = ops::Buffer(model_.device(), bytes, &model_.memory());
+    if (wide_.bytes() < bytes) wide_ = ops::Buffer(model_.device(), bytes, &model_.memory());
     ops::cast(stream_, stage.options().type, from, ops::Type::f32, wide_.data(), static_cast<int64_t>(output_.size()));
     from = wide_.data();
   }

@@ -31,13 +31,12 @@ class Decoder {
   // All ranks call the methods below with the same arguments in the same order; ids count on the first rank
   // of the pipeline only, and are given to all that divide its work.
 
-  // Tokens of one sequence, from `position` on, go into the cache. No output: the last token of a prompt goes through
-  // step().
-  void prefill(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
-  void prepare(int64_t position, int64_t length);
-  // One more token of every sequence of a group, at the given positions. A sequence that is not in use has position 0
-  // and any id: what this writes is overwritten when the sequence is used. On the last ranks: the graph's output
-  // [sequences, width] in f32, valid until the next call; empty elsewhere.
+  // Tokens of one sequence, from `position` on, go into the cache. Where output is wanted: that of the last token, as step() gives it.
+  std::span<float> prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids);
+  void prepare(int64_t position, int64_t length, bool output);
+  // One more token of every sequence of a group, at the given positions. A sequence that takes no part has any id and a position behind its
+  // tokens: what is written there is overwritten when the sequence gets so far. On the last ranks: the graph's output [sequences, width]
+  // in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids);
 
   const Options& options() const { return options_; }
@@ -54,9 +53,12 @@ class Decoder {
     ops::Buffer inputs;
   };
   using Shapes = std::vector<Shape>;  // by local stage
-  Shapes& shapes(int64_t batch, int64_t length, bool output);
+  enum class Use { step, prefill, last_prefill };
+  Shapes& shapes(Use use, int64_t length);
   int64_t padded(int64_t position, int64_t length) const;
-  void run(Shapes& shapes, int group, int64_t first_sequence, std::span<const int32_t> positions, std::span<const int32_t> ids);
+  // The sequences of a group from `first_sequence` on; gives the output, of `output_row` where the shape has it of one row.
+  std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
+                       std::span<const int32_t> ids);
   comm::Pending exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
                          int peer);
   void read_output(const CompiledStage& stage, const Run& run);
@@ -64,9 +66,9 @@ class Decoder {
   ModelRank& model_;
   Options options_;
   ops::Stream stream_;
-  int input_;                                             // the graph's value that holds the tokens
-  std::map<std::pair<int64_t, int64_t>, Shapes> shapes_;  // by (batch, length)
-  std::vector<ops::Buffer> caches_;                       // by local stage: one part per group
+  int input_;                                         // the graph's value that holds the tokens
+  std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length
+  std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;
   ops::Buffer workspace_, wide_;
   std::vector<comm::Message> messages_;

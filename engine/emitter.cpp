@@ -36,13 +36,26 @@ size_t Emitter::value_bytes(int id) const {
 
 int64_t Emitter::value_count(int id) const {
   const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
-  return rows_ / info.row_parts * info.width;
+  return (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width;
 }
 
 BufferId Emitter::value(int id) const {
   const BufferId buffer = find(values_, id);
   PPENGINE_ASSERT(buffer != no_buffer);
   return buffer;
+}
+
+BufferId Emitter::take_row(int id) {
+  const BufferId all = value(id);
+  if (has_one_row(id)) return all;
+  BufferId& taken = taken_rows_.try_emplace(id, no_buffer).first->second;
+  if (taken != no_buffer) return taken;
+  const size_t bytes = value_bytes(id) / static_cast<size_t>(rows_);
+  taken = make(bytes);
+  targets_.forward->push_back({graph_.values()[static_cast<size_t>(id)].name, "row", {all}, {taken}, [=, to = taken](const Run& run) {
+                                 run.stream.copy(run.at(to), run.as<std::byte>(all) + static_cast<size_t>(run.output_row) * bytes, bytes);
+                               }});
+  return taken;
 }
 
 BufferId Emitter::gradient(int id) const { return find(gradients_, id); }

@@ -38,11 +38,11 @@ class Emitter {
   }
 
   // Operands of the current node.
-  BufferId input(size_t k) const { return value(node_->inputs[k]); }
+  BufferId input(size_t k) { return read(node_->inputs[k]); }
   BufferId output();  // made on first use
   BufferId parameter(size_t k) const;
   BufferId parameter_gradient(size_t k) const;
-  BufferId residual() const { return residual_ < 0 ? no_buffer : value(residual_); }
+  BufferId residual() { return residual_ < 0 ? no_buffer : read(residual_); }
   // Memory that forward keeps for backward (statistics, probabilities), by name.
   BufferId saved(const std::string& name, size_t bytes);
   BufferId workspace(size_t bytes) { return make(bytes); }
@@ -88,6 +88,10 @@ class Emitter {
   void begin_backward();
   void set_parameter(int id, BufferId weights, BufferId gradient) { parameters_[id] = {weights, gradient}; }
   void set_positions(BufferId buffer) { positions_ = buffer; }
+  // Values that are computed for Run::output_row alone; and that row of one that has all of them.
+  void set_one_row(int value) { one_row_.insert(value); }
+  bool has_one_row(int value) const { return one_row_.contains(value); }
+  BufferId take_row(int value);
   size_t cache_bytes() const { return cache_bytes_; }
   const std::map<std::string, std::pair<BufferId, std::vector<float>>>& constants() const { return constants_; }
   size_t value_bytes(int id) const;
@@ -98,6 +102,7 @@ class Emitter {
   void forget(int index);
 
  private:
+  BufferId read(int value) { return has_one_row(node_->output) ? take_row(value) : this->value(value); }
   void place(BufferId id, Region region, size_t& end);
   int64_t value_count(int id) const;
   void emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
@@ -113,6 +118,8 @@ class Emitter {
   std::map<int, BufferId> values_, gradients_;
   std::map<int, int> redirected_;
   std::set<int> written_;  // parameters
+  std::set<int> one_row_;
+  std::map<int, BufferId> taken_rows_;
   BufferId positions_ = no_buffer;
   size_t cache_bytes_ = 0, constant_bytes_ = 0;
   std::map<std::string, std::pair<BufferId, std::vector<float>>> constants_;

@@ -83,9 +83,12 @@ class GraphFuser {
         is(i, "embedding") && weights_.format != ops::WeightFormat::f32 && from_.parameters()[at(node(i).parameters[0])].linear_weight;
     std::vector<Value> inputs;
     for (int value : node(i).inputs) inputs.push_back(values_[at(value)]);
-    auto op =
-        narrow_table ? make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_)) : node(i).op;
-    return to_.add_node(node(i).module, std::move(op), inputs, node(i).parameters, info.width, info.kind);
+    auto op = node(i).op;
+    if (narrow_table)
+      op = make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_), *op->first_token());
+    const Value result = to_.add_node(node(i).module, std::move(op), inputs, node(i).parameters, info.width, info.kind);
+    to_.values_[at(result.id)].row_parts = info.row_parts;
+    return result;
   }
 
   Value fused(int i, const ValueInfo& info) {

@@ -19,6 +19,7 @@ struct CompileOptions {
   bool training = true;
   bool loss = true;             // the loss is wanted
   bool output = false;          // the graph's output is wanted
+  bool output_row = false;      // of one row alone: Run::output_row; batch is 1 then
   bool split_backward = false;  // I and W programs beside B
   bool recompute = false;       // keep only the blocks' inputs, run their forward again in the backward
   int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
@@ -54,6 +55,8 @@ class NodeOp {
   virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
   // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
   virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
+  // Whether a row of its output depends on that row of its inputs alone, wherever the row stands.
+  virtual bool row_by_row() const { return false; }
   // What a linear of inference can carry out in its place (engine/inference_graph.hpp).
   virtual const NormOptions* as_norm() const { return nullptr; }
   virtual const ops::ActivationKind* as_activation() const { return nullptr; }

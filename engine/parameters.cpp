@@ -1,6 +1,8 @@
 // The parameters of one stage in flat buffers.
 #include <ppengine/engine/parameters.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -51,6 +53,10 @@ void transpose(const float* from, float* to, size_t rows, size_t columns) {
         for (size_t j = c; j < std::min(columns, c + tile); ++j)
           for (size_t i = r; i < std::min(rows, r + tile); ++i) to[j * rows + i] = from[i * columns + j];
   });
+}
+
+bool divides_inputs(const ParameterInfo& info) {
+  return info.linear_weight && info.placement.dimension == (info.file_layout == ops::WeightLayout::out_in ? 1 : 0);
 }
 
 }  // namespace
@@ -146,6 +152,11 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
                            std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
+  if (divides_inputs(info) && weights_.format == ops::WeightFormat::int8) {
+    const auto packed = pack_whole_and_take(info, whole);
+    stream.copy(copy_.at(range.compute_offset), packed.data(), packed.size());
+    return stream.wait();
+  }
   std::vector<float> part, turned;
   const float* source = whole.data();
   if (info.placement.is_split()) {
@@ -176,6 +187,29 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
       stream.copy(to, from, piece.count * sizeof(float));
   }
   stream.wait();
+}
+
+// A rank that has a part of the inputs has the scales of all of them: the same numbers as one that has the whole weight.
+std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& info, std::span<const float> whole) const {
+  ParameterInfo undivided = info;
+  undivided.shape = info.whole_shape();
+  const ops::PackedWeight all = packed_weight(undivided, weights_), part = packed_weight(info, weights_);
+  const int64_t begin = stretch_of(all.in, info.placement.rank, info.placement.ranks).begin;
+  if (begin % all.group() != 0 && all.groups() > 1)
+    throw ConfigError(
+        fmt::format("{}: {} tensor-parallel ranks divide its {} inputs inside of a group of {} that share a scale; use groups "
+                    "that divide {}",
+                    info.name, info.placement.ranks, all.in, all.group(), part.in));
+  std::vector<float> turned;
+  if (info.file_layout != ops::WeightLayout::out_in) {
+    turned.resize(whole.size());
+    transpose(whole.data(), turned.data(), static_cast<size_t>(all.in), static_cast<size_t>(all.out));
+    whole = turned;
+  }
+  std::vector<std::byte> packed(all.bytes()), taken(part.bytes());
+  ops::pack(all, whole, packed);
+  ops::take_inputs(all, packed, begin, part, taken);
+  return taken;
 }
 
 void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const {

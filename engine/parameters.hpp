@@ -101,6 +101,7 @@ class ParameterStore {
   // `shift`: from a piece's place among the parts to its place behind `target`.
   void place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift, std::span<const float> whole) const;
   void load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const;
+  std::vector<std::byte> pack_whole_and_take(const ParameterInfo& info, std::span<const float> whole) const;
 
   const Graph& graph_;
   ops::Type compute_type_;

@@ -67,6 +67,7 @@ struct Run {
   bool accumulate = false;               // weight gradients: add to what is there
   uint64_t dropout_key = 0;              // of this step
   int64_t first_sequence = 0;            // number of the microbatch's first sequence in the global batch
+  int64_t output_row = 0;                // of the microbatch's rows, the one whose output is wanted (CompileOptions::output_row)
   Profile* profile = nullptr;            // null: nothing is measured
   comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
   comm::Communicator* peers = nullptr;   // moves messages between instructions; null: there are none

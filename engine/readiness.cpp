@@ -24,6 +24,18 @@ std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss
   return order;
 }
 
+std::vector<bool> one_row_nodes(const Graph& graph) {
+  std::vector<bool> read_as_rows(graph.values().size(), false), found(graph.nodes().size());
+  for (size_t i = graph.nodes().size(); i-- > 0;) {
+    const Node& node = graph.nodes()[i];
+    if (node.output == graph.loss_value()) continue;  // is not computed then
+    found[i] = node.op->row_by_row() && !read_as_rows[static_cast<size_t>(node.output)];
+    if (!found[i])
+      for (int id : node.inputs) read_as_rows[static_cast<size_t>(id)] = true;
+  }
+  return found;
+}
+
 std::vector<RowTable> row_tables(const Graph& graph, const StageCut& cut) {
   std::map<int, int> users;
   for (int i = cut.begin; i < cut.end; ++i)

@@ -10,6 +10,8 @@ namespace ppengine::engine {
 
 // Nodes of the stage that the loss, the output, a later stage or a cache depends on; ascending.
 std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss, bool output, bool cache);
+// By node: whether one row of its output is enough where the graph's output is wanted of that row alone.
+std::vector<bool> one_row_nodes(const Graph& graph);
 
 struct GradientOrder {
   std::vector<int> used;    // parameters in the order in which their gradients are final: that of the backward's weight halves

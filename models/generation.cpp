@@ -170,7 +170,6 @@ void check(const ops::WeightStorage& weights, const engine::ParallelOptions& par
   if (weights.format == ops::WeightFormat::f32) return;
   if (parallel.type != ops::Type::f32)
     throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
-  if (parallel.tensor != 1) throw ConfigError(fmt::format("--weights {} with --tp is not there; use --pp", ops::name_of(weights.format)));
 }
 
 std::int64_t cache_bytes_per_token(const ModelSource& source, const engine::ParallelOptions& parallel) {
@@ -190,7 +189,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const ModelSource& source,
   PPENGINE_ASSERT(pipeline.size() == parallel.pipeline);
   auto [graph, cuts, stage_rank] = plan_stages(source, parallel, tensor_rank);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  const bool fuses = parallel.type == ops::Type::f32 && parallel.tensor == 1;
+  const bool fuses = parallel.type == ops::Type::f32;
   if (fuses) {
     auto fused = engine::inference_graph(*device, *graph, cuts, weights);
     graph = std::move(fused.graph);

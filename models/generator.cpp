@@ -33,6 +33,7 @@ struct Running {
   std::int64_t limit = 0;     // of new tokens
   std::int32_t position = 0;  // of the token that the next step takes
   std::int32_t token = 0;     // that token
+  bool begins = true;         // prefill chooses its first token: it takes no part in this step
   Clock::time_point begun, first, last;
 };
 
@@ -89,17 +90,17 @@ struct Generator::Impl {
   // What every rank of the chain does with a job; the first rank gives the tokens that go in.
   void carry_out(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
     Group& group = groups[static_cast<std::size_t>(job.group)];
-    if (job.kind == Job::prefill || job.kind == Job::step) tell(job, tokens);
+    if (job.kind != Job::begin) tell(job, tokens);
     if (job.kind == Job::begin && chain.is_last()) {
       Chooser& chooser = group.choosers[static_cast<std::size_t>(job.sequence)];
       chooser.sampler.emplace(beginning.sampling, beginning.number);
       chooser.history = beginning.prompt;
-    } else if (job.kind == Job::prefill) {
-      decoder.prefill(job.group, job.sequence, job.position, job.length, tokens);
+    } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
+      const bool last = job.kind == Job::last_prefill;
+      const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens);
+      if (last && chooses()) choose(group, static_cast<std::size_t>(job.sequence), logits);
     } else if (job.kind == Job::step) {
-      std::ranges::transform(job.positions, positions.begin(), [](std::int32_t position) { return std::max(position, 0); });
-      const std::span<float> logits = decoder.step(job.group, positions, tokens);
-      if (chain.is_last() && chain.leads()) choose(job, group, logits);
+      step(job, group, tokens);
     }
   }
 
@@ -119,16 +120,29 @@ struct Generator::Impl {
     }
   }
 
-  void choose(const Job& job, Group& group, std::span<float> logits) {
+  bool chooses() const { return chain.is_last() && chain.leads(); }
+
+  void choose(Group& group, std::size_t sequence, std::span<float> logits) {
     group.message.wait();
-    for (std::size_t i = 0; i < group.choosers.size(); ++i) {
-      if (job.positions[i] < 0) continue;
-      Chooser& chooser = group.choosers[i];
+    Chooser& chooser = group.choosers[sequence];
+    group.tokens[sequence] = chooser.sampler->choose(logits, chooser.history);
+    chooser.history.push_back(group.tokens[sequence]);
+  }
+
+  // One more token for the sequences that take part; then all tokens of the group go back, with those that prefills chose.
+  void step(const Job& job, Group& group, std::span<const std::int32_t> tokens) {
+    const auto takes_part = [](std::int32_t position) { return position >= 0; };
+    if (std::ranges::any_of(job.positions, takes_part)) {
+      std::ranges::transform(job.positions, positions.begin(), [](std::int32_t position) { return position < 0 ? ~position : position; });
+      const std::span<float> logits = decoder.step(job.group, positions, tokens);
       const auto width = static_cast<std::size_t>(vocabulary);
-      group.tokens[i] = chooser.sampler->choose(logits.subspan(i * width, width), chooser.history);
-      chooser.history.push_back(group.tokens[i]);
+      for (std::size_t i = 0; chooses() && i < group.choosers.size(); ++i)
+        if (takes_part(job.positions[i])) choose(group, i, logits.subspan(i * width, width));
     }
-    if (!chain.is_first()) group.message = chain.send_tokens(group.tokens);
+    if (chooses() && !chain.is_first()) {
+      group.message.wait();
+      group.message = chain.send_tokens(group.tokens);
+    }
   }
 
   // The first rank.
@@ -160,7 +174,7 @@ struct Generator::Impl {
     if (request.on_finished) request.on_finished(result);
   }
 
-  // A request takes a free place: all of its prompt but the last token goes into the cache.
+  // A request takes a free place: its prompt goes into the cache, and gives the first token.
   void begin(int group, std::size_t sequence, Waiting from) {
     Running running;
     running.number = from.number;
@@ -172,13 +186,12 @@ struct Generator::Impl {
     // The last token that is chosen needs no place in the cache.
     running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
     running.position = static_cast<std::int32_t>(length - 1);
-    running.token = prompt.back();
     Job job{Job::begin, group, static_cast<std::int32_t>(sequence), 0, static_cast<std::int32_t>(length), {}};
     issue(job, {running.request.sampling, running.number, prompt}, {});
-    job.kind = Job::prefill;
-    for (std::int64_t at = 0; at < length - 1; at += options.chunk) {
+    for (std::int64_t at = 0; at < length; at += options.chunk) {
+      job.kind = at + options.chunk < length ? Job::prefill : Job::last_prefill;
       job.position = static_cast<std::int32_t>(at);
-      job.length = static_cast<std::int32_t>(std::min(options.chunk, length - 1 - at));
+      job.length = static_cast<std::int32_t>(std::min(options.chunk, length - at));
       issue(job, {}, std::span(prompt).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(job.length)));
     }
     groups[static_cast<std::size_t>(group)].running[sequence] = std::move(running);
@@ -197,10 +210,14 @@ struct Generator::Impl {
           begin(index, i, std::move(*next));
       }
     if (std::ranges::none_of(group.running, [](const auto& one) { return one.has_value(); })) return;
-    Job job{Job::step, index, 0, 0, 0, std::vector<std::int32_t>(group.running.size(), -1)};
+    Job job{Job::step, index, 0, 0, 0, std::vector<std::int32_t>(group.running.size(), ~0)};
     for (std::size_t i = 0; i < group.running.size(); ++i) {
       ids[i] = group.running[i] ? group.running[i]->token : 0;
-      if (group.running[i]) job.positions[i] = group.running[i]->position;
+      if (!group.running[i]) continue;
+      const Running& one = *group.running[i];
+      // Behind its prompt; one that fills the cache ends with the token that it has, and needs no place any more.
+      const auto free = std::min(one.position + 1, static_cast<std::int32_t>(options.capacity) - 1);
+      job.positions[i] = one.begins ? ~free : one.position;
     }
     if (!chain.is_last()) group.message = chain.receive_tokens(group.tokens);
     issue(job, {}, ids);
@@ -221,6 +238,7 @@ struct Generator::Impl {
         finished = Finish::cancelled;
       } else {
         one.token = group.tokens[i];
+        one.begins = false;
         ++one.position;
         if (result.ids.empty()) one.first = now;
         one.last = now;
@@ -278,7 +296,8 @@ Generator::~Generator() = default;
 
 void Generator::prepare(std::int64_t prompt_length) {
   const std::int64_t chunk = impl_->options.chunk;
-  for (std::int64_t at = 0; at < prompt_length - 1; at += chunk) impl_->decoder.prepare(at, std::min(chunk, prompt_length - 1 - at));
+  for (std::int64_t at = 0; at < prompt_length; at += chunk)
+    impl_->decoder.prepare(at, std::min(chunk, prompt_length - at), at + chunk >= prompt_length);
 }
 
 std::uint64_t Generator::submit(GenerationRequest request) {

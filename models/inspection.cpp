@@ -13,10 +13,6 @@
 namespace ppengine::models {
 namespace {
 
-bool has_weights(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "model.safetensors") || std::filesystem::exists(folder / "model.safetensors.index.json");
-}
-
 // What the values of a stage take for one sequence of this length, if all of them are kept for the backward.
 std::int64_t activation_elements(const engine::Graph& graph, const engine::StageCut& cut, std::int64_t length) {
   std::int64_t width = 0;
@@ -48,7 +44,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
   const auto list = list_parameters(model.config);
   std::vector<const StoredTensor*> stored(list.size(), nullptr);
   std::optional<WeightFiles> files;
-  if (model.folder && has_weights(*model.folder)) {
+  if (model.folder) {
     files = WeightFiles::open(*model.folder);
     stored = match_parameters(model.config, *files);
   }

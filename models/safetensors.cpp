@@ -142,8 +142,11 @@ WeightFiles WeightFiles::open(const std::filesystem::path& folder_or_file) {
   const auto index_path = folder_or_file / "model.safetensors.index.json";
   const auto single_path = is_folder ? folder_or_file / "model.safetensors" : folder_or_file;
 
+  if (is_folder && !std::filesystem::exists(single_path, ignored) && !std::filesystem::exists(index_path, ignored))
+    throw FileError(fmt::format("{}: there are no weights: neither model.safetensors nor model.safetensors.index.json is in the folder",
+                                folder_or_file.string()));
   std::unordered_map<std::string, std::string> expected;  // tensor -> shard, from the index
-  if (!is_folder || std::filesystem::exists(single_path, ignored) || !std::filesystem::exists(index_path, ignored)) {
+  if (!is_folder || std::filesystem::exists(single_path, ignored)) {
     result.files_.emplace_back(single_path);
   } else {
     const nlohmann::json index = read_json(index_path, max_header_bytes, {.max_depth = 8});

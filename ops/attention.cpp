@@ -16,7 +16,8 @@ constexpr std::array<Implementation<Attention, AttentionSpec>, 3> implementation
     {"onednn", onednn_attention_refusal, make_onednn_attention},
     {"sycl", sycl_attention_refusal, make_sycl_attention},
 }};
-constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 1> cached_implementations{{
+constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 2> cached_implementations{{
+    {"sycl step", decode_attention_refusal, make_decode_attention},
     {"sycl", sycl_cached_attention_refusal, make_sycl_cached_attention},
 }};
 

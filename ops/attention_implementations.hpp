@@ -8,6 +8,7 @@ struct AttentionShape;  // kernels/attention_shape.hpp
 namespace ppengine::ops {
 
 AttentionShape training_shape(const AttentionSpec& spec);
+AttentionShape cache_shape(const CachedAttentionSpec& spec);
 
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);
@@ -18,6 +19,9 @@ std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionS
 Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec);
 
+// Of few tokens on CPUs: a step among those of decoding.
+Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec& spec);
+std::unique_ptr<CachedAttention> make_decode_attention(Device& device, const CachedAttentionSpec& spec);
 Refusal sycl_cached_attention_refusal(const Device& device, const CachedAttentionSpec& spec);
 std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec);
 

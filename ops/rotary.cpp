@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/sycl/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -15,6 +15,12 @@ class SyclRotary : public Rotary {
       : spec_(spec), kernel_(device.kernels().get("attention", spec.type == Type::bf16 ? "rotary_bf16" : "rotary_f32")) {}
 
   void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) override {
+    const int64_t tokens = spec_.batch * spec_.length;
+    if (stream.device().info().is_cpu && spec_.type == Type::f32 && tokens <= StepChain::most_tokens)
+      return StepChain::of(stream).add(stream,
+                                       RotaryStep{static_cast<const float*>(src), cosines, sines, first, static_cast<float*>(dst),
+                                                  spec_.length, spec_.heads, spec_.head_dim / 2, spec_.src_stride, spec_.dst_stride},
+                                       tokens);
     run(stream, src, dst, cosines, sines, first, spec_.src_stride, spec_.dst_stride, 1.0f);
   }
   void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first,

@@ -5,8 +5,8 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/detail/launch.hpp>
-#include <ppengine/ops/kernels/few_rows_steps.hpp>
 #include <ppengine/ops/linear.hpp>
+#include <ppengine/ops/sycl/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -33,50 +33,26 @@ std::string kernel_name(const WeightLinearSpec& spec) {
   return fmt::format("few_rows_{}_{}", name_of(spec.weight.storage.format), rows);
 }
 
-// Linears of a CPU stream that follow one another: one launch, since one costs as much as a megabyte of weights.
-class LinearChain final : public HeldBack {
- public:
-  explicit LinearChain(Stream& stream)
-      : progress_(stream.device_ptr(), sizeof(FewRowsProgress)),
-        memory_(stream.device_ptr(), slots * sizeof(FewRowsSteps)),
-        groups_(stream.device().info().compute_units) {
-    stream.zero(progress_.data(), progress_.bytes());
-  }
-
-  void add(Stream::Impl& stream, const Kernel& kernel, int64_t rows, const FewRowsStep& step) {
-    if (count_ == few_rows_most_steps || &kernel != kernel_ || rows != rows_) launch(stream);
-    kernel_ = &kernel;
-    rows_ = rows;
-    steps().step[count_++] = step;
-  }
-
-  void launch(Stream::Impl& stream) override {
-    if (count_ == 0) return;
-    FewRowsSteps& launched = steps();
-    launched.count = static_cast<int>(count_);
-    count_ = 0;
-    slot_ = (slot_ + 1) % slots;
-    stream.submit([&](sycl::handler& handler) {
-      handler.set_args(&launched, progress_.as<FewRowsProgress>(), rows_);
-      handler.parallel_for(sycl::nd_range<1>(groups_, 1), kernel_->kernel);
-    });
-  }
-
-  static LinearChain& of(Stream& stream) {
-    auto& impl = stream.impl();
-    if (!impl.held_back) impl.held_back = std::make_unique<LinearChain>(stream);
-    return static_cast<LinearChain&>(*impl.held_back);  // no other kind is there
-  }
-
- private:
-  static constexpr size_t slots = 2 * Stream::Impl::max_outstanding;   // what was launched so long ago is done
-  FewRowsSteps& steps() { return memory_.as<FewRowsSteps>()[slot_]; }  // a CPU's memory is the host's
-
-  Buffer progress_, memory_;
-  size_t groups_, slot_ = 0, count_ = 0;
-  const Kernel* kernel_ = nullptr;
-  int64_t rows_ = 0;
-};
+LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& at, int64_t chunk) {
+  LinearStep step{};
+  step.src = at.src;
+  step.weight = at.weight;
+  step.scales = spec.weight.scales(at.weight);
+  step.bias = spec.bias ? at.bias : nullptr;
+  step.residual = spec.residual ? at.residual : nullptr;
+  step.gate = spec.gated ? at.gate : nullptr;
+  step.gamma = spec.norm ? at.gamma : nullptr;
+  step.beta = spec.norm && spec.norm->bias ? at.beta : nullptr;
+  step.dst = at.dst;
+  step.in = spec.weight.in;
+  step.out = spec.weight.out;
+  step.group = spec.weight.group();
+  step.chunk = chunk;
+  step.epsilon = spec.norm ? spec.norm->epsilon : 0.0f;
+  step.centered = spec.norm && spec.norm->kind == NormKind::layer ? 1 : 0;
+  step.activation = activation_code(spec);
+  return step;
+}
 
 class FewRowsOnCpu final : public WeightLinear {
  public:
@@ -85,26 +61,8 @@ class FewRowsOnCpu final : public WeightLinear {
         kernel_(device.kernels().get(fmt::format("few_rows_{}", name_of(spec.weight.storage.format)), kernel_name(spec))),
         chunk_(cpu_chunk(device, spec.weight.out, outputs)) {}
   size_t workspace_bytes() const override { return 0; }
-
   void forward(Stream& stream, const Operands& at) override {
-    FewRowsStep step{};
-    step.src = at.src;
-    step.weight = at.weight;
-    step.scales = spec_.weight.scales(at.weight);
-    step.bias = spec_.bias ? at.bias : nullptr;
-    step.residual = spec_.residual ? at.residual : nullptr;
-    step.gate = spec_.gated ? at.gate : nullptr;
-    step.gamma = spec_.norm ? at.gamma : nullptr;
-    step.beta = spec_.norm && spec_.norm->bias ? at.beta : nullptr;
-    step.dst = at.dst;
-    step.in = spec_.weight.in;
-    step.out = spec_.weight.out;
-    step.group = spec_.weight.group();
-    step.chunk = chunk_;
-    step.epsilon = spec_.norm ? spec_.norm->epsilon : 0.0f;
-    step.centered = spec_.norm && spec_.norm->kind == NormKind::layer ? 1 : 0;
-    step.activation = activation_code(spec_);
-    LinearChain::of(stream).add(stream.impl(), kernel_, spec_.rows, step);
+    StepChain::of(stream).add(stream, step_of(spec_, at, chunk_), kernel_, spec_.rows);
   }
 
  private:
@@ -121,11 +79,9 @@ class FewRowsOnGpu final : public WeightLinear {
   size_t workspace_bytes() const override { return 0; }
 
   void forward(Stream& stream, const Operands& at) override {
-    const int centered = spec_.norm && spec_.norm->kind == NormKind::layer ? 1 : 0;
-    kernel_.launch(stream, groups_, group_size, at.src, at.weight, spec_.weight.scales(at.weight), spec_.bias ? at.bias : nullptr,
-                   spec_.residual ? at.residual : nullptr, spec_.gated ? at.gate : nullptr, at.gamma,
-                   spec_.norm && spec_.norm->bias ? at.beta : nullptr, at.dst, spec_.rows, spec_.weight.in, spec_.weight.out,
-                   spec_.weight.group(), spec_.norm ? spec_.norm->epsilon : 0.0f, centered, activation_code(spec_), outputs);
+    const LinearStep s = step_of(spec_, at, outputs);
+    kernel_.launch(stream, groups_, group_size, s.src, s.weight, s.scales, s.bias, s.residual, s.gate, s.gamma, s.beta, s.dst, spec_.rows,
+                   s.in, s.out, s.group, s.epsilon, s.centered, s.activation, s.chunk);
   }
 
  private:

@@ -80,6 +80,20 @@ void pack(const PackedWeight& weight, std::span<const float> values, std::span<s
   pack_rows(weight, values.data(), to.data(), 0, weight.out / threads);
 }
 
+void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,
+                 std::span<std::byte> to) {
+  PPENGINE_ASSERT(whole.out == part.out && begin + part.in <= whole.in && (whole.groups() == 1 || begin % whole.group() == 0));
+  const size_t element = element_bytes(whole.storage.format);
+  for (int64_t row = 0; row < part.out; ++row)
+    std::memcpy(to.data() + static_cast<size_t>(row * part.in) * element,
+                packed.data() + static_cast<size_t>(row * whole.in + begin) * element, static_cast<size_t>(part.in) * element);
+  if (whole.storage.format != WeightFormat::int8) return;
+  const float* const from = whole.scales(packed.data());
+  auto* const scales = reinterpret_cast<float*>(to.data() + part.scales_offset());
+  for (int64_t row = 0; row < part.out; ++row)
+    std::copy_n(from + row * whole.groups() + begin / whole.group(), part.groups(), scales + row * part.groups());
+}
+
 void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst) {
   Device& device = stream.device();
   if (weight.storage.format == WeightFormat::f32)
@@ -100,7 +114,7 @@ void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids,
   device.kernels()
       .get("weights", spec.table.storage.format == WeightFormat::int8 ? "gather_int8" : "gather_bf16")
       .launch(stream, split.groups, split.size, ids, table, spec.table.scales(table), positions, first, dst, tokens, spec.length,
-              spec.table.in, spec.table.out, spec.table.group(), split.chunk);
+              spec.table.in, spec.begin, spec.table.out, spec.table.group(), split.chunk);
 }
 
 void read_all(Stream& stream, const float* src, float* sums, int64_t count) {

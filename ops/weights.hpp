@@ -38,13 +38,18 @@ struct PackedWeight {
 // From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| /
 // 127.
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
+// The inputs [begin, begin + part.in) of a packed weight, with the scales of the whole. Both on the host; `begin` is where a group begins.
+void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,
+                 std::span<std::byte> to);
 // The packed form on the device, back to f32 [out,in].
 void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst);
 
-// Embedding over a packed table [vocabulary,width]: dst[batch*length,width] = table[ids] + positions[first[b] + t].
+// Embedding over a packed table [vocabulary,width], whose first row is that of token `begin`: dst[batch*length,width] = table[ids - begin]
+// + positions[first[b] + t]. Ids outside of the table give a row of zeros.
 struct PackedEmbeddingSpec {
   PackedWeight table;
   int64_t batch = 0, length = 0;
+  int64_t begin = 0;
 };
 void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions,
             const int32_t* first, float* dst);

@@ -29,7 +29,7 @@ struct Shape {
   size_t kv_width() const { return static_cast<size_t>(options.kv_heads * options.head_dim); }
   size_t k_at() const { return packed ? q_width() * element : 0; }
   size_t v_at() const { return packed ? (q_width() + kv_width()) * element : 0; }
-  Operands inputs(const Emitter& emit) const {
+  Operands inputs(Emitter& emit) const {
     const size_t k = packed ? 0 : 1, v = packed ? 0 : 2;
     return {emit.input(0), emit.input(k), emit.input(v), 0, k_at(), v_at()};
   }

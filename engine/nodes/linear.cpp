@@ -40,6 +40,7 @@ class LinearNode : public NodeOp {
   LinearNode(int64_t in, const LinearOptions& options, int64_t counted_out) : in_(in), counted_out_(counted_out), options_(options) {}
   const char* kind() const override { return "linear"; }
   bool adds_residual() const override { return true; }
+  bool row_by_row() const override { return true; }
 
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch) * double(length) * double(in_) * double(counted_out_);

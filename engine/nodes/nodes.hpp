@@ -55,6 +55,7 @@ struct WeightLinearOptions {
   bool gated = false;
 };
 std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options);
-std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table);
+// first_token: of the table's first row.
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, int64_t first_token);
 
 }  // namespace ppengine::engine

@@ -76,6 +76,7 @@ class NormNode : public NodeOp {
       : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
   const NormOptions* as_norm() const override { return &options_; }
+  bool row_by_row() const override { return ranks_ == 1; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,

@@ -26,6 +26,7 @@ class PointwiseNode : public NodeOp {
   std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override {
     return narrowed_ ? narrowed_(width_ / ranks) : nullptr;
   }
+  bool row_by_row() const override { return ranks_ == 1; }
   std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override {
     auto mine = std::make_shared<PointwiseNode>(*this);
     mine->rank_ = rank;

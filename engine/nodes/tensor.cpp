@@ -157,8 +157,10 @@ class CompiledGatherWidth : public CompiledCollective {
 template <class Compiled>
 class CollectiveNode : public NodeOp {
  public:
-  CollectiveNode(const char* kind, int64_t width, int ranks) : kind_(kind), width_(width), ranks_(ranks) {}
+  CollectiveNode(const char* kind, int64_t width, int ranks, bool row_by_row)
+      : kind_(kind), width_(width), ranks_(ranks), row_by_row_(row_by_row) {}
   const char* kind() const override { return kind_; }
+  bool row_by_row() const override { return row_by_row_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
@@ -169,11 +171,12 @@ class CollectiveNode : public NodeOp {
   const char* kind_;
   int64_t width_;
   int ranks_;
+  bool row_by_row_;
 };
 
 template <class Compiled>
-std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ranks) {
-  return std::make_shared<CollectiveNode<Compiled>>(kind, width, ranks);
+std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ranks, bool row_by_row = false) {
+  return std::make_shared<CollectiveNode<Compiled>>(kind, width, ranks, row_by_row);
 }
 
 }  // namespace
@@ -181,11 +184,11 @@ std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ra
 std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks) {
   switch (what) {
     case TensorMeeting::copy:
-      return collective<CompiledCopy>("tensor_copy", width, ranks);
+      return collective<CompiledCopy>("tensor_copy", width, ranks, true);
     case TensorMeeting::sum:
-      return collective<CompiledSum>("tensor_sum", width, ranks);
+      return collective<CompiledSum>("tensor_sum", width, ranks, true);
     case TensorMeeting::gather_width:
-      return collective<CompiledGatherWidth>("tensor_gather", width, ranks);
+      return collective<CompiledGatherWidth>("tensor_gather", width, ranks, true);
     case TensorMeeting::copy_rows:
       return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
     case TensorMeeting::sum_rows:

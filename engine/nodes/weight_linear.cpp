@@ -34,6 +34,7 @@ class WeightLinearNode : public NodeOp {
   explicit WeightLinearNode(const WeightLinearOptions& options) : options_(options) {}
   const char* kind() const override { return "linear"; }
   bool adds_residual() const override { return !options_.activation && !options_.gated; }
+  bool row_by_row() const override { return true; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch * length) * double(options_.weight.in) * double(options_.weight.out);
   }
@@ -75,17 +76,18 @@ class CompiledPackedEmbedding : public CompiledNode {
 
 class PackedEmbeddingNode : public NodeOp {
  public:
-  explicit PackedEmbeddingNode(const ops::PackedWeight& table) : table_(table) {}
+  PackedEmbeddingNode(const ops::PackedWeight& table, int64_t first_token) : table_(table), first_token_(first_token) {}
   const char* kind() const override { return "embedding"; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * table_.in); }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
-    return std::make_unique<CompiledPackedEmbedding>(ops::PackedEmbeddingSpec{table_, options.batch, options.length},
+    return std::make_unique<CompiledPackedEmbedding>(ops::PackedEmbeddingSpec{table_, options.batch, options.length, first_token_},
                                                      node.parameters.size() > 1);
   }
 
  private:
   ops::PackedWeight table_;
+  int64_t first_token_;
 };
 
 }  // namespace
@@ -93,8 +95,8 @@ class PackedEmbeddingNode : public NodeOp {
 std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options) {
   return std::make_shared<WeightLinearNode>(options);
 }
-std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table) {
-  return std::make_shared<PackedEmbeddingNode>(table);
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, int64_t first_token) {
+  return std::make_shared<PackedEmbeddingNode>(table, first_token);
 }
 
 }  // namespace ppengine::engine

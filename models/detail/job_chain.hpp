@@ -13,11 +13,11 @@
 namespace ppengine::models {
 
 struct Job {
-  enum Kind : std::int32_t { end, begin, prefill, step };
+  enum Kind : std::int32_t { end, begin, prefill, last_prefill, step };  // the last of a prompt's chooses a token
   Kind kind = end;
   std::int32_t group = 0, sequence = 0, position = 0;
   std::int32_t length = 0;              // begin: of the prompt; prefill: tokens
-  std::vector<std::int32_t> positions;  // step: of every sequence of the group; -1: not in use
+  std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
 };
 
 // What the rank that chooses tokens must know of a request (Job::begin).

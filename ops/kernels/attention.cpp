@@ -98,24 +98,31 @@ KERNEL_64 row_products_bf16(const bf16_bits* a, const bf16_bits* b, float* delta
   row_products(a, b, deltas, rows, length, heads, head_dim);
 }
 
-// New keys (or values) behind those that a cache [batch, kv_heads, capacity, head_dim] holds.
+// New keys and values behind those that caches [batch, kv_heads, capacity, head_dim] hold: one work-group per token, whose heads it walks
+// through, since divisions by sizes that are known when it runs cost more than the copies.
 template <class T>
-inline void append(const T* src, T* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
+inline void append(const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, const AttentionShape& s, long k_stride, long v_stride,
                    long capacity) {
-  const long i = item_1d().get_global_linear_id();
-  if (i >= count) return;
-  const long d = i % head_dim, head = i / head_dim % kv_heads, token = i / (head_dim * kv_heads);
-  const long batch = token / length, position = filled[batch] + token % length;
-  if (position < capacity)
-    cache[((batch * kv_heads + head) * capacity + position) * head_dim + d] = src[token * stride + head * head_dim + d];
+  const long me = item_1d().get_local_id(0), token = item_1d().get_group(0), batch = token / s.length;
+  const long position = filled[batch] + token % s.length, kv_heads = s.heads / s.group;
+  if (position >= capacity) return;
+  k += token * k_stride;
+  v += token * v_stride;
+  k_cache += batch * s.k_batch + position * s.k_token;
+  v_cache += batch * s.v_batch + position * s.v_token;
+  for (long head = 0; head < kv_heads; ++head)
+    for (long d = me; d < s.head_dim; d += 64) {
+      k_cache[head * s.k_head + d] = k[head * s.head_dim + d];
+      v_cache[head * s.v_head + d] = v[head * s.head_dim + d];
+    }
 }
-KERNEL_64 append_f32(const float* src, float* cache, const int* filled, long count, long length, long stride, long kv_heads, long head_dim,
-                     long capacity) {
-  append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
+KERNEL_64 append_f32(const float* k, const float* v, const int* filled, float* k_cache, float* v_cache, const AttentionShape* shape,
+                     long k_stride, long v_stride, long capacity) {
+  append(k, v, filled, k_cache, v_cache, *shape, k_stride, v_stride, capacity);
 }
-KERNEL_64 append_bf16(const bf16_bits* src, bf16_bits* cache, const int* filled, long count, long length, long stride, long kv_heads,
-                      long head_dim, long capacity) {
-  append(src, cache, filled, count, length, stride, kv_heads, head_dim, capacity);
+KERNEL_64 append_bf16(const bf16_bits* k, const bf16_bits* v, const int* filled, bf16_bits* k_cache, bf16_bits* v_cache,
+                      const AttentionShape* shape, long k_stride, long v_stride, long capacity) {
+  append(k, v, filled, k_cache, v_cache, *shape, k_stride, v_stride, capacity);
 }
 
 constexpr int decode_keys = 256;   // scores that a work-group holds at a time

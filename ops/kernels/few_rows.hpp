@@ -131,3 +131,13 @@ inline void few_rows(const float* src, const W* weight, const float* scales, con
 #define FEW_ROWS(SUFFIX, W, ROWS, ...)                                    \
   FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS, W, ROWS, __VA_ARGS__, false) \
   FEW_ROWS_NAMED(few_rows_##SUFFIX##_##ROWS##_norm, W, ROWS, __VA_ARGS__, true)
+
+#define FEW_ROWS_OF(SUFFIX, W, V) \
+  FEW_ROWS(SUFFIX, W, 1, 2, V)    \
+  FEW_ROWS(SUFFIX, W, 2, 2, V)    \
+  FEW_ROWS(SUFFIX, W, 4, 2, V)    \
+  FEW_ROWS(SUFFIX, W, 8, 2, V)
+#define FEW_ROWS_ALL(V)           \
+  FEW_ROWS_OF(f32, float, V)      \
+  FEW_ROWS_OF(bf16, bf16_bits, V) \
+  FEW_ROWS_OF(int8, int8_bits, V)

@@ -1,33 +1,9 @@
-// Linear layers over few rows (decoding) on CPUs: dst = epilogue(norm(src) · Wᵀ), W [out,in] in f32, bf16 or int8 with scales; several that
-// follow one another in one launch. A work-item is a thread here and has vectors of its own: the compiler's vectors of work-items cost
-// three times as much for narrow weights.
+// Decoding on CPUs: steps that follow one another in one launch. Linear layers over few rows: dst = epilogue(norm(src) · Wᵀ), W [out,in] in
+// f32, bf16 or int8 with scales. A work-item is a thread here and has vectors of its own: the compiler's vectors of work-items cost three
+// times as much for narrow weights.
 #pragma once
 
-#include "few_rows_shared.hpp"
-#include "few_rows_steps.hpp"
-
-constexpr int few_lanes = 16;
-typedef float Lanes __attribute__((ext_vector_type(16)));
-typedef float Lanes8 __attribute__((ext_vector_type(8)));
-typedef float Lanes4 __attribute__((ext_vector_type(4)));
-typedef unsigned UnsignedLanes __attribute__((ext_vector_type(16)));
-typedef float LanesInMemory __attribute__((ext_vector_type(16), aligned(4)));
-typedef unsigned short Bf16InMemory __attribute__((ext_vector_type(16), aligned(2)));
-typedef signed char Int8InMemory __attribute__((ext_vector_type(16), aligned(1)));
-
-inline Lanes load_lanes(const float* p) { return *reinterpret_cast<const LanesInMemory*>(p); }
-inline Lanes load_lanes(const bf16_bits* p) {
-  return __builtin_bit_cast(Lanes, __builtin_convertvector(*reinterpret_cast<const Bf16InMemory*>(p), UnsignedLanes) << 16);
-}
-inline Lanes load_lanes(const int8_bits* p) { return __builtin_convertvector(*reinterpret_cast<const Int8InMemory*>(p), Lanes); }
-inline float load_one(const float* p) { return *p; }
-inline float load_one(const bf16_bits* p) { return load(p, 0); }
-inline float load_one(const int8_bits* p) { return static_cast<float>(*p); }
-inline float sum_of(Lanes v) {
-  const Lanes8 a = v.lo + v.hi;
-  const Lanes4 b = a.lo + a.hi;
-  return (b.x + b.z) + (b.y + b.w);
-}
+#include "few_rows_attention.hpp"
 
 // Rows of narrow weights end before the processor has seen that it reads them in order. What comes next is asked for here, into the second
 // level of the caches. SYCL's own prefetch is a call, which costs more than it gains.
@@ -39,25 +15,10 @@ inline void prefetch_line(const char* p) {
 constexpr int line_bytes = 64;
 constexpr long prefetched_bytes = 4096;  // ahead of what is read, at least
 
-template <class Term>
-inline float sum_over(long width, const Term& term) {
-  Lanes sum = 0;
-  long i = 0;
-  for (; i + few_lanes <= width; i += few_lanes) sum += term(i, Lanes());
-  float rest = 0;
-  for (; i < width; ++i) rest += term(i, float());
-  return sum_of(sum) + rest;
-}
-struct Values {  // of a row, as many as the second argument has
-  const float* p;
-  Lanes operator()(long i, Lanes) const { return load_lanes(p + i); }
-  float operator()(long i, float) const { return p[i]; }
-};
-
 // One chunk of a step: `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the
 // order of additions is the same for any number of rows); scales are per output and `group` inputs.
 template <class W, int Rows, int Outs, bool Norm>
-inline void few_rows(const FewRowsStep& step, long rows, long begin) {
+inline void few_rows(const LinearStep& step, long rows, long begin) {
   constexpr bool scaled = sizeof(W) == 1;
   constexpr int block = few_lanes;  // outputs between epilogues
   const long in = step.in, out = step.out, group = step.group, end = lesser(begin + step.chunk, out);
@@ -145,32 +106,45 @@ inline void few_rows(const FewRowsStep& step, long rows, long begin) {
 
 using Counter = sycl::atomic_ref<int, sycl::memory_order::acq_rel, sycl::memory_scope::device, sycl::access::address_space::global_space>;
 
+template <class W, int Rows, int Outs>
+inline void run_chunk(const Step& step, long rows, long chunk) {
+  switch (step.kind) {
+    case StepKind::attention:
+      return attend(step.attention, chunk);
+    case StepKind::rotary:
+      return rotate(step.rotary, chunk);
+    case StepKind::linear:
+      if (step.linear.gamma)
+        few_rows<W, Rows, Outs, true>(step.linear, rows, chunk * step.linear.chunk);
+      else
+        few_rows<W, Rows, Outs, false>(step.linear, rows, chunk * step.linear.chunk);
+  }
+}
+
+// The first weights of a chunk.
+template <class W, int Outs>
+inline void prefetch_weights(const LinearStep& step, long chunk) {
+  const char* const first = static_cast<const char*>(step.weight) + chunk * step.chunk * step.in * static_cast<long>(sizeof(W));
+  unroll<Outs>([&](auto k) {
+    for (long at = 0; at < prefetched_bytes / Outs; at += line_bytes)
+      prefetch_line(first + k * step.in * static_cast<long>(sizeof(W)) + at);
+  });
+}
+
 // Work-groups take chunks until there are none, and wait for the chunks of the step before that others have taken: whoever has taken one is
 // running, so nobody waits for a work-group that has not begun.
 template <class W, int Rows, int Outs>
-inline void few_rows_steps(const FewRowsSteps& steps, FewRowsProgress* progress, long rows) {
-  int chunks_before = 0;
+inline void few_rows_steps(const Steps& steps, StepProgress* progress, long rows) {
   for (int s = 0; s < steps.count; ++s) {
-    const FewRowsStep& step = steps.step[s];
-    const int chunks = static_cast<int>((step.out + step.chunk - 1) / step.chunk);
+    const Step& step = steps.step[s];
     int mine = Counter(progress->claimed[s]).fetch_add(1);
-    if (mine < chunks) {
-      const char* const first = static_cast<const char*>(step.weight) + mine * step.chunk * step.in * static_cast<long>(sizeof(W));
-      unroll<Outs>([&](auto k) {
-        for (long at = 0; at < prefetched_bytes / Outs; at += line_bytes)
-          prefetch_line(first + k * step.in * static_cast<long>(sizeof(W)) + at);
-      });
+    if (mine < step.chunks && step.kind == StepKind::linear) prefetch_weights<W, Outs>(step.linear, mine);
+    while (s > 0 && Counter(progress->finished[s - 1]).load() < steps.step[s - 1].chunks) {
     }
-    while (s > 0 && Counter(progress->finished[s - 1]).load() < chunks_before) {
-    }
-    for (; mine < chunks; mine = Counter(progress->claimed[s]).fetch_add(1)) {
-      if (step.gamma)
-        few_rows<W, Rows, Outs, true>(step, rows, mine * step.chunk);
-      else
-        few_rows<W, Rows, Outs, false>(step, rows, mine * step.chunk);
+    for (; mine < step.chunks; mine = Counter(progress->claimed[s]).fetch_add(1)) {
+      run_chunk<W, Rows, Outs>(step, rows, mine);
       Counter(progress->finished[s]).fetch_add(1);
     }
-    chunks_before = chunks;
   }
   if (Counter(progress->left).fetch_add(1) + 1 < static_cast<int>(item_1d().get_group_range(0))) return;
   for (int s = 0; s < steps.count; ++s) progress->claimed[s] = progress->finished[s] = 0;
@@ -178,7 +152,7 @@ inline void few_rows_steps(const FewRowsSteps& steps, FewRowsProgress* progress,
 }
 
 // few_rows_f32_1
-#define FEW_ROWS_STEPS(SUFFIX, W, ROWS, OUTS)                                                             \
-  KERNEL_1D few_rows_##SUFFIX##_##ROWS(const FewRowsSteps* steps, FewRowsProgress* progress, long rows) { \
-    few_rows_steps<W, ROWS, OUTS>(*steps, progress, rows);                                                \
+#define FEW_ROWS_STEPS(SUFFIX, W, ROWS, OUTS)                                                   \
+  KERNEL_1D few_rows_##SUFFIX##_##ROWS(const Steps* steps, StepProgress* progress, long rows) { \
+    few_rows_steps<W, ROWS, OUTS>(*steps, progress, rows);                                      \
   }

@@ -18,13 +18,13 @@ KERNEL_1D widen_int8(const signed char* weight, const float* scales, float* dst,
   });
 }
 
-// dst[tokens,width] = table[ids] (+ positions[first + t]); ids outside of the table give zeros.
+// dst[tokens,width] = table[ids - begin] (+ positions[first + t]); ids outside of the table give zeros.
 template <class W>
 inline void gather(const int* ids, const W* table, const float* scales, const float* positions, const int* first, float* dst, long tokens,
-                   long length, long width, long vocabulary, long group, long chunk) {
+                   long length, long width, long begin, long vocabulary, long group, long chunk) {
   const long groups = (width + group - 1) / group;
   for_rows(tokens, chunk, [=](long token) {
-    const long id = ids[token];
+    const long id = ids[token] - begin;
     const bool inside = id >= 0 && id < vocabulary;
     const long position = (first ? first[token / length] : 0) + token % length;
     for_range(0, width, [=](long i) {
@@ -32,18 +32,19 @@ inline void gather(const int* ids, const W* table, const float* scales, const fl
       if (inside) {
         value = load(table, id * width + i);
         if (sizeof(W) == 1) value *= scales[id * groups + i / group];
+        if (positions) value += positions[position * width + i];
       }
-      dst[token * width + i] = value + (positions ? positions[position * width + i] : 0.0f);
+      dst[token * width + i] = value;
     });
   });
 }
 KERNEL_1D gather_bf16(const int* ids, const bf16_bits* table, const float* scales, const float* positions, const int* first, float* dst,
-                      long tokens, long length, long width, long vocabulary, long group, long chunk) {
-  gather(ids, table, scales, positions, first, dst, tokens, length, width, vocabulary, group, chunk);
+                      long tokens, long length, long width, long begin, long vocabulary, long group, long chunk) {
+  gather(ids, table, scales, positions, first, dst, tokens, length, width, begin, vocabulary, group, chunk);
 }
 KERNEL_1D gather_int8(const int* ids, const signed char* table, const float* scales, const float* positions, const int* first, float* dst,
-                      long tokens, long length, long width, long vocabulary, long group, long chunk) {
-  gather(ids, table, scales, positions, first, dst, tokens, length, width, vocabulary, group, chunk);
+                      long tokens, long length, long width, long begin, long vocabulary, long group, long chunk) {
+  gather(ids, table, scales, positions, first, dst, tokens, length, width, begin, vocabulary, group, chunk);
 }
 
 // Reads memory and does as little as possible with it: what bandwidth is measured with.

@@ -38,6 +38,12 @@ AttentionShape training_shape(const AttentionSpec& spec) {
                     {spec.length * spec.v_stride, spec.v_stride, spec.head_dim});
 }
 
+AttentionShape cache_shape(const CachedAttentionSpec& spec) {
+  const int64_t head = spec.capacity * spec.head_dim;
+  const Strides cache{spec.kv_heads * head, spec.head_dim, head};
+  return make_shape(spec, cache, cache);
+}
+
 namespace {
 
 constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
@@ -122,8 +128,8 @@ class SyclCachedAttention : public CachedAttention {
                      spec_.k_stride, spec_.v_stride, spec_.capacity);
       return;
     }
-    append(stream, k, k_cache, filled, spec_.k_stride);
-    append(stream, v, v_cache, filled, spec_.v_stride);
+    append_.launch(stream, static_cast<size_t>(tokens), row_group, k, v, filled, k_cache, v_cache, shape_.data(), spec_.k_stride,
+                   spec_.v_stride, spec_.capacity);
     const void* const none = nullptr;
     if (lanes_)
       return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q,
@@ -133,17 +139,6 @@ class SyclCachedAttention : public CachedAttention {
   }
 
  private:
-  static AttentionShape cache_shape(const CachedAttentionSpec& spec) {
-    const int64_t head = spec.capacity * spec.head_dim;
-    const Strides cache{spec.kv_heads * head, spec.head_dim, head};
-    return make_shape(spec, cache, cache);
-  }
-  void append(Stream& stream, const void* src, void* cache, const int32_t* filled, int64_t stride) const {
-    const int64_t count = spec_.batch * spec_.length * spec_.kv_heads * spec_.head_dim;
-    append_.launch(stream, up(count, row_group), row_group, src, cache, filled, count, spec_.length, stride, spec_.kv_heads, spec_.head_dim,
-                   spec_.capacity);
-  }
-
   CachedAttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
   const Kernel &decode_, &append_;

@@ -13,7 +13,7 @@ class Constant {
     data_ = sycl::malloc_device<T>(1, device.impl().device, *context_);
     auto& queues = *device.impl().queues;
     sycl::queue queue = queues.take(device.impl().device, *context_);
-    queue.copy(&value, data_, 1).wait_and_throw();
+    Command{queue.copy(&value, data_, 1)}.wait(queue);  // another rank's thread may be waiting for a kernel
     queues.give_back(std::move(queue));
     device.memory().add(sizeof(T));
   }

@@ -42,6 +42,15 @@ BOOST_AUTO_TEST_CASE(json_has_the_documented_fields_and_no_split_changes_the_ids
   }
 }
 
+BOOST_AUTO_TEST_CASE(bench_measures_tensor_parallel_ranks_with_narrow_weights_too) {
+  const Outcome outcome = run({"bench", "generate", "--model", "tiny", "--tp", "2", "--weights", "int8", "--prompt-tokens", "9",
+                               "--new-tokens", "3", "--repeat", "1", "--json"});
+  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  const auto json = nlohmann::json::parse(outcome.out);
+  BOOST_TEST(json.at("decode_tokens_per_second").get<double>() > 0);
+  BOOST_TEST(json.at("cache_bytes").size() == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_prompts_are_refused_in_one_line) {
   check_refused({}, "no prompt");
   check_refused({"--prompt", "hello"}, "tokenizer.json");

@@ -246,6 +246,9 @@ BOOST_AUTO_TEST_CASE(inspect_lists_every_parameter_with_its_stage_and_the_memory
   }
   check_refused(run({"inspect", "/nowhere"}), "/nowhere");
   check_refused(run({"inspect", "demo", "--stages", "1000"}), "stages");
+  const Folder folder;  // a config alone is no model: types and bytes of its weights are unknown
+  std::ofstream(folder / "config.json") << R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 11})";
+  check_refused(run({"inspect", folder / ""}), "model.safetensors");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -77,13 +77,16 @@ Ids without_cache(const ModelSource& source, Ids ids, int tokens) {
 struct Setup {
   int ranks = 1, stages = 0;
   GeneratorOptions options{.capacity = 45};
+  std::vector<std::string> split = {};
 };
 
 // Submits and runs; gives the results in the order of the requests.
 std::vector<Generated> generate(const ModelSource& source, const Setup& setup, const std::vector<GenerationRequest>& requests) {
   std::vector<Generated> results(requests.size());
   on_ranks(setup.ranks, [&](comm::Communicator& world) {
-    const auto model = load_for_inference(source, parallel(setup.ranks, setup.stages), world, 3);
+    engine::ParallelOptions how = parallel(setup.ranks, setup.stages);
+    how.split = setup.split;
+    const auto model = load_for_inference(source, how, world, 3);
     Generator generator(*model, setup.options, world);
     if (world.rank() == 0)
       for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -115,7 +118,7 @@ BOOST_AUTO_TEST_SUITE(generator)
 
 BOOST_AUTO_TEST_CASE(with_a_cache_come_the_tokens_of_full_forward_passes) {
   for (const ModelSource& source : {small_gpt2(), small_llama()})
-    for (int length : {1, 2, 9, 21}) {  // no prefill, one by the decode kernel, one by the tiles, one that is padded
+    for (int length : {1, 2, 9, 21}) {  // by the decode kernel, by the tiles, one that is padded
       const Ids prompt = some_ids(length, 61, 13);
       const Generated result = generate(source, {}, {greedy(prompt, 20)}).front();
       BOOST_TEST(result.ids == without_cache(source, prompt, 20), boost::test_tools::per_element());
@@ -143,6 +146,44 @@ BOOST_AUTO_TEST_CASE(no_split_changes_the_tokens) {
     for (const Setup& setup : {Setup{2}, Setup{3}, Setup{1, 3}, Setup{2, 5}})
       BOOST_TEST(generate(source, setup, {greedy(prompt, 25)}).front().ids == whole, boost::test_tools::per_element());
   }
+}
+
+// What comes after the last attention is computed for a prompt's last token alone, on whichever side of a cut it lies.
+BOOST_AUTO_TEST_CASE(a_cut_behind_the_last_attention_changes_nothing) {
+  const Ids prompt = some_ids(19, 61, 11);
+  for (const auto& [source, modules] :
+       {std::pair(small_gpt2(), std::vector<std::string>{"transformer.h.3.mlp", "transformer.ln_f", "lm_head"}),
+        std::pair(small_llama(), std::vector<std::string>{"model.layers.3.mlp", "model.norm", "lm_head"})}) {
+    const Ids whole = generate(source, {}, {greedy(prompt, 10)}).front().ids;
+    for (const std::string& module : modules) {
+      const Setup setup{2, 0, {.capacity = 45}, {module}};
+      BOOST_TEST(generate(source, setup, {greedy(prompt, 10)}).front().ids == whole, boost::test_tools::per_element());
+    }
+    const Setup all{2, 4, {.capacity = 45}, modules};
+    BOOST_TEST(generate(source, all, {greedy(prompt, 10)}).front().ids == whole, boost::test_tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_prompt_gives_its_first_token_in_one_pass) {
+  on_ranks(1, [&](comm::Communicator& world) {
+    const auto model = load_for_inference(small_gpt2(), parallel(1), world, 3);
+    Generator generator(*model, {.capacity = 45}, world);
+    engine::Profile profile;
+    generator.set_profile(&profile);
+    generator.submit(greedy(some_ids(19, 61, 11), 1));
+    generator.run();
+    BOOST_TEST(profile.entries().at("attention").calls == 4);  // one per layer
+  });
+}
+
+// The step that others of its group make meanwhile leaves what a prompt has put into the cache alone, also where that is full.
+BOOST_AUTO_TEST_CASE(a_prompt_that_joins_a_running_group_keeps_its_cache) {
+  const std::vector<GenerationRequest> requests{greedy({5, 6, 7}, 30), greedy({9}, 2), greedy(some_ids(40, 61, 3), 6),
+                                                greedy(some_ids(45, 61, 7), 6), greedy({1, 2}, 4)};
+  const auto together = generate(small_gpt2(), {1, 0, {.capacity = 45, .groups = 1, .sequences = 2}}, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    BOOST_TEST(together[i].ids == generate(small_gpt2(), {}, {requests[i]}).front().ids, boost::test_tools::per_element());
+  BOOST_TEST(together[3].ids.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(requests_side_by_side_give_what_each_gives_alone) {

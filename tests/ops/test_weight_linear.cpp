@@ -187,20 +187,50 @@ BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
       pack(table, values, packed);
       Buffer weight(one, packed.size());
       stream.copy(weight.data(), packed.data(), packed.size());
-      const std::vector<int32_t> ids{3, 10, -1, 0, 11, 7};
+      const int32_t begin = 4;  // the table of a rank that has a part of the vocabulary
+      const std::vector<int32_t> ids{7, 14, 3, 4, 15, 11};
       const Array numbers(stream, ids), first(stream, std::vector<int32_t>{2, 5}), table_of_positions(stream, positions),
           dst(stream, 6 * 45), wide(stream, 11 * 45);
-      gather(stream, {table, 2, 3}, numbers.i32(), weight.data(), table_of_positions.f32(), first.i32(), dst.f32());
+      gather(stream, {table, 2, 3, begin}, numbers.i32(), weight.data(), table_of_positions.f32(), first.i32(), dst.f32());
       widen(stream, table, weight.data(), wide.f32());
       const auto stored = stored_values(table, values);
       check_close("widened", wide.get(), stored, 1e-6);
       std::vector<double> expected;
       for (size_t t = 0; t < ids.size(); ++t)
         for (size_t i = 0; i < 45; ++i)
-          expected.push_back((ids[t] >= 0 && ids[t] < 11 ? stored[static_cast<size_t>(ids[t]) * 45 + i] : 0) +
-                             positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
+          expected.push_back(ids[t] < begin || ids[t] >= begin + 11
+                                 ? 0
+                                 : stored[static_cast<size_t>(ids[t] - begin) * 45 + i] + positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
       check_close("gathered", dst.get(), expected, 1e-6);
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
+  const int64_t out = 5, in = 48;
+  const auto values = random_values(out * in, 7);
+  for (const WeightStorage& storage : {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 8}}) {
+    const PackedWeight whole{storage, out, in};
+    std::vector<std::byte> packed(whole.bytes());
+    pack(whole, values, packed);
+    Stream stream(device());
+    const auto widened = [&](const PackedWeight& weight, const std::vector<std::byte>& from) {
+      Buffer there(device(), from.size());
+      stream.copy(there.data(), from.data(), from.size());
+      Array wide(stream, static_cast<size_t>(weight.out * weight.in));
+      widen(stream, weight, there.data(), wide.f32());
+      return wide.get();
+    };
+    const auto all = widened(whole, packed);
+    for (const auto& [begin, count] : {std::pair<int64_t, int64_t>(0, 24), {24, 24}, {32, 16}}) {
+      const PackedWeight part{storage, out, count};
+      std::vector<std::byte> taken(part.bytes());
+      take_inputs(whole, packed, begin, part, taken);
+      std::vector<float> expected;
+      for (int64_t row = 0; row < out; ++row)
+        for (int64_t i = 0; i < count; ++i) expected.push_back(all[static_cast<size_t>(row * in + begin + i)]);
+      BOOST_TEST((widened(part, taken) == expected));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(odd_values_are_packed_without_harm) {
