@@ -87,6 +87,12 @@ inline Batch make_batch(int64_t sequences, int64_t length, int64_t vocabulary, u
   return batch;
 }
 
+// Ranks are threads, and Boost.Test counts for one at a time: several ranks check with this held, and without BOOST_REQUIRE.
+inline std::mutex& checking() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 using Weights = std::map<std::string, std::vector<float>>;
 
 struct Outcome {

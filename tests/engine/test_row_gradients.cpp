@@ -104,6 +104,7 @@ BOOST_AUTO_TEST_CASE(batches_that_touch_most_rows_are_summed_whole) {
   comm::run_threads(2, local, [&](comm::Communicator& world) {
     Trainer trainer(graph, how, world, 8, 9);
     trainer.step(make_batch(8, 9, 40, 1), 1e-2);
+    const std::lock_guard lock(checking());
     for (const TimedReduction& one : trainer.reductions()) BOOST_CHECK_EQUAL(one.sent, one.bytes);
   });
 }

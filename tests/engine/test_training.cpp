@@ -180,6 +180,7 @@ BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
     trainer.step(batch, 1e-3);
     trainer.step(batch, 1e-3);
     world.barrier();
+    const std::lock_guard lock(checking());
     BOOST_CHECK_EQUAL(shared_device()->memory().allocations(), allocations);
     BOOST_CHECK_EQUAL(shared_device()->kernels().lookups(), lookups);
   });
