@@ -109,6 +109,7 @@ comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const 
 std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                               std::span<const int32_t> ids) {
   std::optional<Run> before;  // of the stage before, where it is ours too
+  BufferId output = no_buffer;
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
     const CompiledStage& stage = *shape.stage;
@@ -136,15 +137,24 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < static_cast<int>(model_.cuts().size());
     shape.blocks.release(block, sends ? exchange(comm::Message::Kind::send, run, stage, stage.sent(), model_.rank() + 1) : comm::Pending());
     before.emplace(run);
-    if (stage.output() != no_buffer) read_output(stage, run);
+    output = output_of(stage, model_.stages()[k]);
+    if (output != no_buffer) read_output(stage, run, output);
   }
   stream_.wait();  // the caller's positions and ids are its own again
-  return shapes.back().stage->output() == no_buffer ? std::span<float>() : std::span<float>(output_);
+  return output == no_buffer ? std::span<float>() : std::span<float>(output_);
 }
 
-void Decoder::read_output(const CompiledStage& stage, const Run& run) {
-  const void* from = run.at(stage.output());
-  output_.resize(stage.bytes(stage.output()) / ops::size_of(stage.options().type));
+// The graph's output, which the last stage has even where it computes nothing but the loss.
+BufferId Decoder::output_of(const CompiledStage& stage, int index) const {
+  const std::vector<int>& receives = model_.cuts()[static_cast<size_t>(index)].receives;
+  const auto received = std::ranges::find(receives, model_.graph().output_value());
+  const bool passed_on = stage.options().output && received != receives.end() && index + 1 == static_cast<int>(model_.cuts().size());
+  return passed_on ? stage.received()[static_cast<size_t>(received - receives.begin())] : stage.output();
+}
+
+void Decoder::read_output(const CompiledStage& stage, const Run& run, BufferId output) {
+  const void* from = run.at(output);
+  output_.resize(stage.bytes(output) / ops::size_of(stage.options().type));
   const size_t bytes = output_.size() * sizeof(float);
   if (stage.options().type != ops::Type::f32) {
     if (wide_.bytes() < bytes) wide_ = ops::Buffer(model_.device(), bytes, &model_.memory());

@@ -61,7 +61,8 @@ class Decoder {
                        std::span<const int32_t> ids);
   comm::Pending exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
                          int peer);
-  void read_output(const CompiledStage& stage, const Run& run);
+  BufferId output_of(const CompiledStage& stage, int index) const;
+  void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
   ModelRank& model_;
   Options options_;

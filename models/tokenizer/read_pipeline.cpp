@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/models/tokenizer/detail/pipeline.hpp>
 
@@ -121,6 +122,9 @@ void add_tokens(Pipeline& pipeline, std::vector<AddedToken> tokens, const std::s
     std::string decoded = token.content;
     bool ignored = true;
     if (token.normalized) pipeline.normalize(decoded, ignored);
+    if (decoded.empty())  // Hugging Face's would match between all characters
+      throw FileError(fmt::format(
+          "{}: the added token '{}' is normalized to nothing, which is not supported; set its 'normalized' to false", file, token.content));
     (token.normalized ? pipeline.normalized_tokens : pipeline.raw_tokens).add(decoded, token);
     pipeline.tokens[token.id] = {token.content, decoded, false};
   }
@@ -145,6 +149,8 @@ Pipeline read_pipeline(const JsonPlace& file) {
   pipeline.post_processors = read_post_processors(part("post_processor"));
   pipeline.decoders = read_decoders(part("decoder"));
   std::vector<AddedToken> tokens;
+  for (const char* key : {"truncation", "padding"})
+    if (file.find(key)) log::warning(fmt::format("{}: {} is passed over, as transformers does unless asked for it", file.file(), key));
   if (const auto list = file.find("added_tokens")) tokens = read_added_tokens(*list);
   add_tokens(pipeline, std::move(tokens), file.file());
   return pipeline;

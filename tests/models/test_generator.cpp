@@ -152,14 +152,14 @@ BOOST_AUTO_TEST_CASE(no_split_changes_the_tokens) {
 BOOST_AUTO_TEST_CASE(a_cut_behind_the_last_attention_changes_nothing) {
   const Ids prompt = some_ids(19, 61, 11);
   for (const auto& [source, modules] :
-       {std::pair(small_gpt2(), std::vector<std::string>{"transformer.h.3.mlp", "transformer.ln_f", "lm_head"}),
-        std::pair(small_llama(), std::vector<std::string>{"model.layers.3.mlp", "model.norm", "lm_head"})}) {
+       {std::pair(small_gpt2(), std::vector<std::string>{"transformer.h.3.mlp", "transformer.ln_f", "lm_head", "loss"}),
+        std::pair(small_llama(), std::vector<std::string>{"model.layers.3.mlp", "model.norm", "lm_head", "loss"})}) {
     const Ids whole = generate(source, {}, {greedy(prompt, 10)}).front().ids;
     for (const std::string& module : modules) {
       const Setup setup{2, 0, {.capacity = 45}, {module}};
       BOOST_TEST(generate(source, setup, {greedy(prompt, 10)}).front().ids == whole, boost::test_tools::per_element());
     }
-    const Setup all{2, 4, {.capacity = 45}, modules};
+    const Setup all{2, 5, {.capacity = 45}, modules};
     BOOST_TEST(generate(source, all, {greedy(prompt, 10)}).front().ids == whole, boost::test_tools::per_element());
   }
 }

@@ -64,6 +64,16 @@ BOOST_AUTO_TEST_CASE(ids_and_texts_equal_hugging_faces) {
   BOOST_CHECK_EQUAL(texts, 11 * 47);
 }
 
+// Found by comparing random tokenizers: Hugging Face's matches such a token between all characters.
+BOOST_AUTO_TEST_CASE(an_added_token_that_is_normalized_to_nothing_is_refused) {
+  json changed = small();
+  changed["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  changed["added_tokens"] = {{{"id", 4}, {"content", "  "}, {"normalized", true}}};
+  BOOST_CHECK(contains(parse_error(changed), "normalized to nothing"));
+  changed["added_tokens"][0]["normalized"] = false;
+  BOOST_CHECK(Tokenizer::parse(changed.dump(), "tokenizer.json").encode("a  b") == (std::vector<std::int32_t>{0, 4, 1}));
+}
+
 BOOST_AUTO_TEST_CASE(bytes_that_are_no_text_are_read_as_replacement_characters) {
   const Tokenizer tokenizer = Tokenizer::load(folder() / "gpt2.json");
   const std::string fffd = "\xEF\xBF\xBD";
