@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include <ppengine/base/error.hpp>
 
@@ -45,6 +46,13 @@ class Variables {
 
 constexpr int usual_port = 29400;
 
+// The number that a text begins with; 0 where there is none.
+int leading_number(std::string_view text) {
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 RankEnvironment ours(const Variables& v) {
   RankEnvironment e{v.number("PPENGINE_RANK"),
                     v.number("PPENGINE_SIZE"),
@@ -58,9 +66,9 @@ RankEnvironment ours(const Variables& v) {
                     "ppengine"};
   const std::string master = v.text("PPENGINE_MASTER");
   const auto colon = master.rfind(':');
-  if (colon == std::string::npos) throw ConfigError(fmt::format("PPENGINE_MASTER={}: give host:port of rank 0", master));
+  if (colon != std::string::npos) e.port = leading_number(std::string_view(master).substr(colon + 1));
+  if (e.port <= 0) throw ConfigError(fmt::format("PPENGINE_MASTER={}: give host:port of rank 0", master));
   e.master = master.substr(0, colon);
-  e.port = std::atoi(master.c_str() + colon + 1);
   return e;
 }
 
@@ -82,7 +90,7 @@ RankEnvironment slurm(const Variables& v) {
   RankEnvironment e{v.number("SLURM_PROCID"),
                     v.number("SLURM_NTASKS"),
                     v.number("SLURM_LOCALID", 0),
-                    std::max(1, std::atoi(tasks.c_str())),
+                    std::max(1, leading_number(tasks)),
                     {},
                     {},
                     0,

@@ -45,10 +45,11 @@ std::string MeshShape::text(const std::vector<std::string>& names) const {
   width = std::max(width, fmt::format("data {}", data - 1).size());
   text += fmt::format("{:<12}", "");
   for (int d = 0; d < data; ++d) text += fmt::format("  {:<{}}", fmt::format("data {}", d), width);
+  auto cell = cells.begin();
   for (int p = 0; p < pipeline; ++p) {
     text.erase(text.find_last_not_of(' ') + 1);
     text += fmt::format("\n{:<12}", fmt::format("pipeline {}", p));
-    for (int d = 0; d < data; ++d) text += fmt::format("  {:<{}}", cells[static_cast<size_t>(p * data + d)], width);
+    for (int d = 0; d < data; ++d) text += fmt::format("  {:<{}}", *cell++, width);
   }
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";

@@ -21,7 +21,7 @@ struct ProcessOptions {
 };
 
 // Until all ranks have come; logs rank, host and device of each.
-std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, ProcessOptions options = {});
+std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, const ProcessOptions& options = {});
 
 // What could be used here, and why not: for `ppengine devices`.
 struct Availability {

@@ -100,7 +100,7 @@ void dispatch(std::span<const void* const> inputs, std::span<void* const> output
 }  // namespace
 
 void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Type type, Reduce reduce) {
-  switch (type) {
+  switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return dispatch<float>(inputs, outputs, count, reduce);
     case Type::bf16:

@@ -16,6 +16,7 @@ void run_threads(int ranks, const LocalOptions& options, const std::function<voi
   bool first_is_echo = false;
   {
     std::vector<std::jthread> threads;
+    threads.reserve(communicators.size());
     for (auto& communicator : communicators)
       threads.emplace_back([&, rank = communicator.get()] {
         try {

@@ -68,13 +68,13 @@ struct LinearOptions {
   bool bias = true;
   ops::WeightLayout file_layout = ops::WeightLayout::out_in;  // Hugging Face's Conv1D (GPT-2) is in_out
   float init_scale = 0.02f;
-  std::string weight = "";  // full name of an existing parameter to use instead (tied weights)
+  std::string weight = {};  // full name of an existing parameter to use instead (tied weights)
 };
 
 struct EmbeddingOptions {
   int64_t vocabulary = 0, width = 0;
   int64_t positions = 0;             // learned positions; 0: none
-  std::string position_module = "";  // "wpe"
+  std::string position_module = {};  // "wpe"
   float init_scale = 0.02f;
 };
 

@@ -15,8 +15,6 @@
 
 #include <ppengine/base/error.hpp>
 
-extern char** environ;
-
 namespace ppengine::comm {
 namespace {
 
@@ -51,6 +49,7 @@ Child spawn(const SpawnOptions& options) {
     variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
   }
   std::vector<std::string> entries;
+  entries.reserve(variables.size());
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   std::vector<char*> env, args;
   for (std::string& one : entries) env.push_back(one.data());
@@ -76,7 +75,7 @@ Child spawn(const SpawnOptions& options) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     const int nothing = open("/dev/null", O_RDONLY);
-    dup2(nothing, 0);
+    if (nothing >= 0) dup2(nothing, 0);
     if (!options.own_output) {
       dup2(output[0].write.fd(), 1);
       dup2(output[1].write.fd(), 2);

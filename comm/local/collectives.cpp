@@ -95,10 +95,10 @@ void Group::post_collective(int rank, const Call& call, Part part) {
     collectives_.erase(sequence);
     for (int r = 0; r < size(); ++r) world_->track(world_rank(r), job->parts[static_cast<size_t>(r)].operation);
   }
-  start(std::move(job));
+  start(job);
 }
 
-void Group::start(std::shared_ptr<Collective> job) {
+void Group::start(const std::shared_ptr<Collective>& job) {
   bool host = true, ready = true;
   for (int r = 0; r < size(); ++r) {
     host = host && mover(r).host_accessible();

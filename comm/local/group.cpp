@@ -66,6 +66,7 @@ std::shared_ptr<Group> Group::subgroup(uint64_t split, int color, const std::vec
   std::shared_ptr<Group> group = entry.lock();
   if (!group) {
     std::vector<int> ranks;
+    ranks.reserve(members.size());
     for (const int member : members) ranks.push_back(world_rank(member));
     entry = group = std::make_shared<Group>(world_, ranks);
   }

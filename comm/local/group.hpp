@@ -84,7 +84,7 @@ class Group {
   Mover& mover(int rank) const { return *world_->movers[static_cast<size_t>(world_rank(rank))]; }
   void transfer(int from, int to, Post send, Post recv);
   void finish(const Post& send, const Post& recv, const ops::Event& event);
-  void start(std::shared_ptr<Collective> job);
+  void start(const std::shared_ptr<Collective>& job);
   void run_share(Collective& job, int rank);
   void run_staged(Collective& job);
   void finish(Collective& job);

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/local/group.hpp>
+#include <ppengine/comm/net/socket.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -58,16 +59,16 @@ class LocalCommunicator : public Communicator {
   std::vector<std::string> all_gather_bytes(std::string_view mine) override { return group_->all_gather_bytes(rank_, mine, timeout()); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    const auto all = all_gather_bytes(fmt::format("{} {}", color, key));
+    const auto all = all_gather_bytes(net::Packer().number(color).number(key).bytes());
     const uint64_t number = splits_++;
-    std::vector<std::tuple<int, int>> found;  // key, rank
+    std::vector<std::pair<int64_t, int>> found;  // key, rank
     for (int r = 0; r < size(); ++r) {
-      int their_color = 0, their_key = 0;
-      std::sscanf(all[static_cast<size_t>(r)].c_str(), "%d %d", &their_color, &their_key);
-      if (their_color == color) found.emplace_back(their_key, r);
+      net::Unpacker theirs(all[static_cast<size_t>(r)]);
+      if (theirs.number() == color) found.emplace_back(theirs.number(), r);
     }
     std::ranges::sort(found);
     std::vector<int> members;
+    members.reserve(found.size());
     for (const auto& [their_key, r] : found) members.push_back(r);
     std::unique_ptr<Communicator> result;
     if (color >= 0) {
@@ -129,6 +130,7 @@ std::vector<std::unique_ptr<Communicator>> make_local(int ranks, LocalOptions op
   std::iota(all.begin(), all.end(), 0);
   auto group = std::make_shared<Group>(world, all);
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(all.size());
   for (int r = 0; r < ranks; ++r) communicators.push_back(std::make_unique<LocalCommunicator>(group, r, options.timeout));
   return communicators;
 }

@@ -30,6 +30,7 @@ enum RedOp : int { sum = 0, product = 1, max = 2, min = 3 };
 
 // Each member has the name of its function without "nccl".
 struct Api {
+  // NOLINTBEGIN(readability-identifier-naming)
   Result (*GetVersion)(int* version);
   Result (*GetUniqueId)(UniqueId* id);
   Result (*CommInitRank)(Comm* comm, int ranks, UniqueId id, int rank);
@@ -45,6 +46,7 @@ struct Api {
   Result (*ReduceScatter)(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream);
   Result (*AllGather)(const void* in, void* out, size_t count, int type, Comm comm, NativeStream stream);
   Result (*Broadcast)(const void* in, void* out, size_t count, int type, int root, Comm comm, NativeStream stream);
+  // NOLINTEND(readability-identifier-naming)
 
   // ConfigError with a sentence when the library is not there, too old, or lacks a function. PPENGINE_NCCL names another file.
   static const Api& load();

@@ -13,7 +13,7 @@ namespace ppengine::comm::nccl {
 namespace {
 
 int to_nccl(Type type) {
-  switch (type) {
+  switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return float32;
     case Type::bf16:

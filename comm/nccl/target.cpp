@@ -24,7 +24,7 @@ class CudaTarget : public Target {
   std::function<bool()> run(const std::vector<ops::Event>& after, std::function<void(NativeStream)> submit, ops::Event& end) override {
     for (const ops::Event& event : after) stream_.wait_for(event);
     stream_.impl().submit([&](sycl::handler& handler) {
-      handler.ext_codeplay_enqueue_native_command([submit = std::move(submit)](sycl::interop_handle interop) {
+      handler.ext_codeplay_enqueue_native_command([submit = std::move(submit)](const sycl::interop_handle& interop) {
         submit(reinterpret_cast<NativeStream>(interop.get_native_queue<sycl::backend::ext_oneapi_cuda>()));
       });
     });

@@ -163,7 +163,8 @@ std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int
 }
 
 void Rendezvous::throw_failure(int peer, const std::string& what) const {
-  throw CommError(peer, what, 0, fmt::format("rank {} failed: {}", failure_->rank, failure_->reason));
+  const Failure& failure = failure_.value();
+  throw CommError(peer, what, 0, fmt::format("rank {} failed: {}", failure.rank, failure.reason));
 }
 
 void Rendezvous::fail(Failure failure) {

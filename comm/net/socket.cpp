@@ -107,7 +107,7 @@ bool is_this_machine(const std::string& host) {
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool mine = bind(socket.fd(), found->ai_addr, found->ai_addrlen) == 0;
+  const bool mine = socket && bind(socket.fd(), found->ai_addr, found->ai_addrlen) == 0;
   freeaddrinfo(found);
   return mine;
 }

@@ -19,7 +19,7 @@ namespace ppengine::comm::oneccl {
 namespace {
 
 ccl::datatype to_ccl(Type type) {
-  switch (type) {
+  switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return ccl::datatype::float32;
     case Type::bf16:
@@ -59,7 +59,7 @@ class Guard {
             if (lost) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the call may have ended all the same
             if (over_ || (!lost && Clock::now() < deadline)) continue;
             const auto failure = rendezvous.failure();
-            if (stderr_fd != 2) dup2(stderr_fd, 2);
+            if (stderr_fd >= 0) dup2(stderr_fd, 2);
             log::error(CommError(failure ? failure->rank : -1, what, 0,
                                  failure ? fmt::format("rank {} failed: {}", failure->rank, failure->reason)
                                          : std::string("not all ranks came in time"))
@@ -86,7 +86,7 @@ struct Process {
   ~Process() {
     engine.reset();
     if (rendezvous->failed()) {
-      (void)pmi.release();  // the MPI library may still hold on to it
+      [[maybe_unused]] auto* left = pmi.release();  // the MPI library may still hold on to it
       return;
     }
     const Guard guard(*rendezvous, "end", std::chrono::seconds(30));
@@ -96,8 +96,8 @@ struct Process {
 
 class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
  public:
-  CpuCommunicator(std::shared_ptr<Process> process, std::string group_name, std::vector<int> ranks, int index, ccl::communicator data,
-                  MPI_Comm mpi)
+  CpuCommunicator(std::shared_ptr<Process> process, const std::string& group_name, const std::vector<int>& ranks, int index,
+                  ccl::communicator data, MPI_Comm mpi)
       : ProcessCommunicator(process->rendezvous, group_name, ranks, index),
         process_(std::move(process)),
         group_(std::make_unique<Group>(*process_->engine, std::move(data), mpi, group_name, ranks, index)) {}
@@ -165,7 +165,7 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
       MPI_Comm_split(group_->mpi(), some_color, place, &mpi);
     });
     if (group.index >= 0) {
-      result = std::make_unique<CpuCommunicator>(process_, group.name, group.members, group.index, std::move(*data), mpi);
+      result = std::make_unique<CpuCommunicator>(process_, group.name, group.members, group.index, std::move(data.value()), mpi);
       result->set_timeout(timeout());
     } else {
       MPI_Comm_free(&mpi);

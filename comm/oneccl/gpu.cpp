@@ -14,6 +14,7 @@
 #include <ppengine/comm/oneccl/quiet.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 
+// NOLINTNEXTLINE(readability-identifier-naming)
 #define CCL_ENABLE_SYCL  // oneCCL's headers turn it on for SYCL compilers only; its library takes the same classes from any
 #include <oneapi/ccl.hpp>
 
@@ -157,7 +158,7 @@ class QueueTarget : public Target {
   std::function<bool()> run(const std::vector<ops::Event>& after, std::function<void(NativeStream)> submit, ops::Event&) override {
     for (const ops::Event& event : after) event.wait();
     submitted.clear();
-    submit(&*stream_);
+    submit(&stream_.value());
     auto events = std::make_shared<std::vector<ccl::event>>(std::move(submitted));
     submitted.clear();
     return [events] {

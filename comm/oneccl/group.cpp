@@ -6,8 +6,22 @@
 
 #include <algorithm>
 #include <functional>
+#include <list>
+#include <mutex>
 
 namespace ppengine::comm::oneccl {
+namespace {
+
+// What is under way when a rank is lost: its destructor would wait for ranks that are gone, or complain. Never destroyed, still reachable.
+template <class T>
+void keep_forever(T left) {
+  static std::mutex mutex;
+  static auto& kept = *new std::list<T>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(left));
+}
+
+}  // namespace
 
 void Collective::begin(Context context) {
   context_ = std::move(context);
@@ -47,7 +61,7 @@ void Collective::report_difference() {
         error = fmt::format("rank {} called {}, rank {} called {}", context_.members[0], texts[0], context_.members[r], texts[r]);
   } catch (const std::exception&) {  // then another rank says it
   }
-  [[maybe_unused]] auto* left = new ccl::event(std::move(event_));  // NOLINT: oneCCL complains when one is dropped under way
+  keep_forever(std::move(event_));
   context_.rendezvous->abort(error);
   fail(error);
 }
@@ -75,8 +89,9 @@ Group::Group(Engine& engine, ccl::communicator data, MPI_Comm mpi, std::string n
 Group::~Group() {
   engine_.remove(this);
   if (engine_.rendezvous().failed() || !idle()) {
-    data_.release();  // NOLINT: its destructor would wait for ranks that are gone
-    [[maybe_unused]] auto* left = new std::pair(std::move(channels_), std::move(running_));  // NOLINT
+    keep_forever(std::move(data_));
+    keep_forever(std::move(channels_));
+    keep_forever(std::move(running_));
     return;
   }
   for (const auto& channel : channels_)

@@ -45,7 +45,7 @@ class Collective : public Operation {
   ccl::event event_;
 };
 
-class Group : public Stepper {
+class Group final : public Stepper {
  public:
   Group(Engine& engine, ccl::communicator data, MPI_Comm mpi, std::string name, std::vector<int> members, int index);
   // Everything must be finished. After a failure, what the libraries hold is left to the end of the process.

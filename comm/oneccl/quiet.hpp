@@ -14,21 +14,26 @@ class Quiet {
   Quiet() : out_(dup(1)), err_(dup(2)) {
     std::fflush(nullptr);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0) return;
     dup2(nowhere, 1);
     dup2(nowhere, 2);
     close(nowhere);
   }
   ~Quiet() {
     std::fflush(nullptr);
-    dup2(out_, 1);
-    dup2(err_, 2);
-    close(out_);
-    close(err_);
+    restore(out_, 1);
+    restore(err_, 2);
   }
 
   int err() const { return err_; }
 
  private:
+  static void restore(int saved, int fd) {
+    if (saved < 0) return;  // was not open
+    dup2(saved, fd);
+    close(saved);
+  }
+
   int out_, err_;
 };
 

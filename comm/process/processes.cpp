@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <numeric>
@@ -50,15 +51,16 @@ RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions
   client = std::make_unique<PmiClient>(environment.pmi_fd);
   const std::string address = client->share_address(environment.rank, fmt::format("{}:{}", host_name(), result.port));
   const auto colon = address.rfind(':');
-  if (colon == std::string::npos) throw Error(fmt::format("mpiexec gave '{}' as the address of rank 0", address));
+  result.port = 0;
+  if (colon != std::string::npos) std::from_chars(address.data() + colon + 1, address.data() + address.size(), result.port);
+  if (result.port <= 0) throw Error(fmt::format("mpiexec gave '{}' as the address of rank 0", address));
   result.host = address.substr(0, colon) == host_name() ? "127.0.0.1" : address.substr(0, colon);
-  result.port = std::atoi(address.c_str() + colon + 1);
   return result;
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, ProcessOptions options) {
+std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, const ProcessOptions& options) {
   const std::string kind = kind_for(options);
   const MakeCommunicator make = load_module(kind);
   auto rendezvous = std::make_shared<Rendezvous>(where(environment, options));

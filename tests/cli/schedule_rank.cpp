@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
       world = comm::connect_processes(*me, options);
       train(*world, device, argv[1]);
     } else {
-      const int ranks = std::atoi(argv[2]);
+      const int ranks = std::stoi(argv[2]);
       comm::LocalOptions local;
       local.devices.assign(static_cast<std::size_t>(ranks), device);
       local.timeout = std::chrono::seconds(100);

@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     if (const char* kind = std::getenv("SUITE_KIND")) options.kind = kind;
     if (options.kind == "oneccl-gpu") options.device = ops::Device::open("cpu");
     if (const char* progress = std::getenv("PPENGINE_PROGRESS")) options.progress = progress;
-    if (const char* timeout = std::getenv("SUITE_TIMEOUT")) options.timeout = std::chrono::milliseconds(std::atoi(timeout));
+    if (const char* timeout = std::getenv("SUITE_TIMEOUT")) options.timeout = std::chrono::milliseconds(std::stoi(timeout));
     comm = connect_processes(*environment, options);
     const int code = run(*comm, what, argument, std::getenv("SUITE_HOST") == nullptr, options.device);
     if (code != 0) leave(code);

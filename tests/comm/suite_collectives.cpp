@@ -13,7 +13,7 @@ namespace {
 
 void put(uint8_t* at, Type type, int value) {
   const auto store = [&](auto typed) { std::memcpy(at, &typed, sizeof(typed)); };
-  switch (type) {
+  switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return store(static_cast<float>(value));
     case Type::bf16:

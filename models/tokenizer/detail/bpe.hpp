@@ -46,7 +46,7 @@ class MergeTable {
 };
 
 struct StringHash {
-  using is_transparent = void;
+  using is_transparent = void;  // NOLINT(readability-identifier-naming): what the library looks for
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
 };
 using Vocabulary = std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>>;
