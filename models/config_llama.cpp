@@ -17,6 +17,8 @@ RopeConfig parse_rope(const JsonPlace& config, std::int64_t positions) {
   if (!inner || inner->json().empty()) inner = config.find("rope_parameters");
   if (!inner || inner->expect_object().json().empty()) return rope;
 
+  for (const auto& [key, value] : inner->json().items())
+    if (value.is_object()) inner->at(key.c_str()).refuse("is not supported: the same rotary embedding for all layers is");
   rope.theta = inner->number_or("rope_theta", rope.theta, 1e-3, 1e15);
   if (const auto factor = inner->find("partial_rotary_factor"); factor && factor->number(0, 1) != 1.0)
     factor->refuse("is not supported: rotary embedding of whole heads is");

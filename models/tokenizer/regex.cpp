@@ -67,6 +67,7 @@ struct Regex::Code {
   ~Code() { pcre2_code_free(code); }
   pcre2_code* code = nullptr;
   bool jit = false;
+  std::string pattern;
 
   // The end of the subject reached by pcre2_match's usual limits is an error, never an endless search.
   int match(std::string_view text, std::size_t from, pcre2_match_data* data) const {
@@ -75,7 +76,7 @@ struct Regex::Code {
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter keeps its stack on the heap
       result = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, nullptr);
     if (result < 0 && result != PCRE2_ERROR_NOMATCH)
-      throw Error(fmt::format("the tokenizer's pattern cannot be matched on this text: {}", message_of(result)));
+      throw FileError(fmt::format("tokenizer.json: the pattern '{}' cannot be matched on this text: {}", pattern, message_of(result)));
     return result;
   }
 };
@@ -83,6 +84,7 @@ struct Regex::Code {
 Regex::Regex(const std::string& pattern) {
   const std::string translated = translate_pattern(pattern);
   auto code = std::make_shared<Code>();
+  code->pattern = pattern;
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);

@@ -75,6 +75,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_supported_is_refused_by_name) {
   BOOST_CHECK(contains(error_of([] { parse_config("{}", "config.json"); }), "config.json: has no 'model_type'"));
   BOOST_CHECK(contains(with(R"("rope_scaling":{"rope_type":"yarn","factor":2})"), "rope_scaling.rope_type is 'yarn'"));
   BOOST_CHECK(contains(with(R"("rope_parameters":{"rope_type":"linear"})"), "rope_parameters has no 'factor'"));
+  BOOST_CHECK(contains(with(R"("rope_parameters":{"full_attention":{"rope_theta":1000}})"), "rope_parameters.full_attention"));
   BOOST_CHECK(contains(with(R"("hidden_act":"mish")"), "hidden_act 'mish'"));
   BOOST_CHECK(contains(with(R"("sliding_window":4096)"), "sliding_window"));
   BOOST_CHECK(contains(with(R"("quantization_config":{"bits":4})"), "quantization_config"));

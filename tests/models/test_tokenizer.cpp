@@ -64,6 +64,14 @@ BOOST_AUTO_TEST_CASE(ids_and_texts_equal_hugging_faces) {
   BOOST_CHECK_EQUAL(texts, 11 * 47);
 }
 
+BOOST_AUTO_TEST_CASE(a_pattern_that_would_take_forever_is_an_error_of_the_file) {
+  json changed = small();
+  changed["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const Tokenizer tokenizer = Tokenizer::parse(changed.dump(), "tokenizer.json");
+  BOOST_CHECK_EXCEPTION(tokenizer.encode(std::string(40, 'a') + "b"), FileError,
+                        [](const FileError& error) { return contains(error.what(), "(a+)+$"); });
+}
+
 // Found by comparing random tokenizers: Hugging Face's matches such a token between all characters.
 BOOST_AUTO_TEST_CASE(an_added_token_that_is_normalized_to_nothing_is_refused) {
   json changed = small();
