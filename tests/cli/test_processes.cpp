@@ -22,7 +22,10 @@ BOOST_AUTO_TEST_SUITE(ranks_as_processes)
 BOOST_AUTO_TEST_CASE(training_gives_the_losses_of_threads) {
   if (!available()) return;
   for (const std::vector<std::string>& axis :
-       {std::vector<std::string>{"--pp", "2"}, {"--dp", "2"}, {"--dp", "2", "--shard", "--schedule", "loopedbfs", "--stages", "2"}}) {
+       {std::vector<std::string>{"--pp", "2"},
+        {"--dp", "2"},
+        {"--dp", "2", "--shard"},
+        {"--dp", "2", "--shard", "--schedule", "loopedbfs", "--stages", "4", "--active-stages", "1"}}) {
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.begin(), axis.begin(), axis.end());
       return losses(run(command("train", more)));
