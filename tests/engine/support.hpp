@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -134,14 +135,19 @@ inline void collect(Trainer& trainer, Outcome& into) {
   }
 }
 
+// Ranks as threads that share a device.
+inline void on_ranks(int ranks, const std::function<void(comm::Communicator&)>& body,
+                     const std::shared_ptr<ops::Device>& device = shared_device()) {
+  comm::LocalOptions local;
+  local.devices.assign(static_cast<size_t>(ranks), device);
+  comm::run_threads(ranks, local, body);
+}
+
 // Trains with ranks as threads and gives what rank 0 saw.
 inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options, const std::vector<Batch>& batches, double lr = 1e-2) {
   Outcome outcome;
   if (!options.parallel.device) options.parallel.device = shared_device();
-  const int ranks = options.parallel.pipeline * options.parallel.data * options.parallel.tensor;
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<size_t>(ranks), options.parallel.device);
-  comm::run_threads(ranks, local, [&](comm::Communicator& world) {
+  const auto body = [&](comm::Communicator& world) {
     Trainer trainer(graph, options, world, batches.front().sequences, batches.front().length);
     for (const Batch& batch : batches) {
       const StepResult result = trainer.step(batch, lr);
@@ -151,7 +157,8 @@ inline Outcome train(std::shared_ptr<const Graph> graph, TrainerOptions options,
       }
     }
     collect(trainer, outcome);
-  });
+  };
+  on_ranks(options.parallel.mesh().size(), body, options.parallel.device);
   return outcome;
 }
 

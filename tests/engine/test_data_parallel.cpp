@@ -1,11 +1,10 @@
 // Data-parallel and sharded training: the losses, norms and weights of one rank on the same batches, whatever the layout; what ranks with
-// different models or without data are told; the memory that sharding saves.
+// different models or without data are told.
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/node.hpp>
-#include <ppengine/engine/plan_memory.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
-#include "support.hpp"
+#include "layouts.hpp"
 
 using namespace ppengine;
 using namespace ppengine::engine;
@@ -19,34 +18,6 @@ std::vector<Batch> batches(int steps, int64_t sequences, bool masked = true) {
   return list;
 }
 
-struct Setup {
-  const char* schedule = "1f1b";
-  int pipeline = 1, data = 1, tensor = 1, stages = 0, microbatches = 2;
-  enum Shard { none, least, parts } shard = none;  // least: whatever takes less memory; parts: gathered into blocks in any case
-};
-
-std::ostream& operator<<(std::ostream& out, const Setup& l) {
-  constexpr const char* sharded[] = {", ", " sharded, ", " sharded into parts, "};
-  return out << l.schedule << ", pp " << l.pipeline << " dp " << l.data << " tp " << l.tensor << sharded[l.shard] << l.stages << " stages";
-}
-
-TrainerOptions options(const Setup& layout) {
-  TrainerOptions result;
-  result.parallel.schedule = layout.schedule;
-  result.parallel.pipeline = layout.pipeline;
-  result.parallel.data = layout.data;
-  result.parallel.tensor = layout.tensor;
-  result.parallel.stages = layout.stages;
-  result.parallel.microbatches = layout.microbatches;
-  result.parallel.shard = layout.shard != Setup::none;
-  result.parallel.always_gather = layout.shard == Setup::parts;
-  result.parallel.device = shared_device();
-  result.buckets.caps = {1000, 6000};  // several buckets a stage
-  result.seed = 3;
-  result.optimizer.epsilon = 1e-2;  // see test_training.cpp; divided linears round in another order
-  return result;
-}
-
 // A key's bias adds the same to all scores of a query, which softmax takes away again: its gradient is zero but for rounding, and AdamW
 // makes whole steps of what rounding leaves, on one rank with other microbatches too. Set to zero, all the rest can be compared with
 // AdamW's usual epsilon.
@@ -55,13 +26,6 @@ Outcome without_key_biases(Outcome outcome) {
     if (name.ends_with("attn.c_attn.bias"))
       std::fill(values.begin() + static_cast<long>(values.size() / 3), values.begin() + static_cast<long>(2 * values.size() / 3), 0.0f);
   return outcome;
-}
-
-void on_ranks(const TrainerOptions& how, const std::function<void(comm::Communicator&)>& body) {
-  comm::LocalOptions local;
-  const int ranks = how.parallel.mesh().size();
-  local.devices.assign(static_cast<size_t>(ranks), shared_device());
-  comm::run_threads(ranks, local, body);
 }
 
 std::string refusal(const std::function<void()>& call) {
@@ -315,48 +279,6 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
   });
 }
 
-// With n elements in a rank's stages and dp ranks, values, gradients and AdamW's two states take 16n/dp bytes in place of 16n; the largest
-// stage's parameters and gradients are there whole as often as the plan has them at the same time. Where that is more than all stages' 4n,
-// these are there.
-BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
-  const auto graph = make_model({.vocabulary = 400, .width = 48, .layers = 6});
-  for (const Setup& plain :
-       {Setup{"1f1b", 1, 2}, Setup{"loopedbfs", 1, 2, 1, 6, 2}, Setup{"loopedbfs", 2, 2, 1, 6, 2}, Setup{"1f1b", 1, 4}}) {
-    double bytes[2] = {}, expected = 0;
-    for (const bool shard : {false, true}) {
-      Setup layout = plain;
-      layout.shard = shard ? Setup::least : Setup::none;
-      TrainerOptions how = options(layout);
-      how.parallel.active_stages = 2;
-      on_ranks(how, [&](comm::Communicator& world) {
-        Trainer trainer(graph, how, world, 8, 9);
-        trainer.step(make_batch(8, 9, 17, 1), 1e-2);
-        if (world.rank() != 0) return;
-        bytes[shard] = double(trainer.model().memory().peak());
-        size_t all = 0, largest = 0, part = 0;
-        for (int stage : trainer.model().stages()) {
-          const ParameterStore& store = trainer.model().parameters(stage);
-          all += store.count();
-          largest = std::max(largest, store.count());
-          for (const Bucket& bucket : store.buckets()) part = std::max(part, store.local_count(bucket));
-        }
-        if (!shard) {
-          expected += 16.0 * double(all);
-          return;
-        }
-        const ActiveCount active = count_active(trainer.plan(), 0);
-        const size_t share = all / static_cast<size_t>(layout.data);
-        const auto beside = [&](int blocks) { return share + largest * static_cast<size_t>(blocks); };
-        const size_t weights = std::min(all, beside(active.gathered)), gradients = std::min(all, beside(active.gradients));
-        expected -= 4.0 * double(2 * share + weights + gradients + (gradients < all ? part : 0));  // part: one bucket on its way
-        BOOST_TEST(bytes[1] < bytes[0]);
-      });
-    }
-    // What alignment adds to a bucket depends on the number of parts.
-    BOOST_TEST_CONTEXT(plain << ": " << bytes[0] << " and " << bytes[1]) { BOOST_TEST(std::abs(bytes[0] - bytes[1] - expected) < 4096.0); }
-  }
-}
-
 BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing) {
   const auto graph = make_model({.layers = 2, .tied = true});
   for (const char* hook : {"allreduce", "bf16", "fp16", "powersgd"})
@@ -377,27 +299,6 @@ BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing) {
         BOOST_CHECK_EQUAL(shared_device()->memory().allocations(), allocations);
       });
     }
-}
-
-BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank) {
-  const auto graph = make_model({.layers = 4});
-  const Batch batch = make_batch(8, 9, 17, 1, true), few = make_batch(1, 9, 17, 2);
-  std::vector<double> losses;
-  for (const Setup& layout : {Setup{}, Setup{"1f1b", 1, 2, 1, 0, 2, Setup::least}, Setup{"interleaved1f1b", 2, 2, 1, 4, 4, Setup::least},
-                              Setup{"interleaved1f1b", 2, 2, 1, 4, 4, Setup::parts}}) {
-    const TrainerOptions how = options(layout);
-    on_ranks(how, [&](comm::Communicator& world) {
-      Trainer trainer(graph, how, world, 8, 9);
-      for (int i = 0; i < 2; ++i) {
-        const double loss = trainer.evaluator().run(batch).loss(),
-                     of_few = trainer.evaluator().run(few).loss();  // one rank has none of these
-        if (world.rank() == 0) losses.push_back(loss), losses.push_back(of_few);
-        trainer.step(batch, 1e-2);
-      }
-    });
-  }
-  BOOST_REQUIRE_EQUAL(losses.size(), 16u);
-  for (size_t i = 4; i < 16; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

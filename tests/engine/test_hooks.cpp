@@ -26,10 +26,8 @@ std::vector<float> gradients(int rank, bool full) {
 // What `ranks` ranks hold after each of `steps` reductions of the same gradients.
 std::vector<std::vector<float>> reduce(HookOptions options, int ranks, int steps, bool full, bool sharded) {
   std::vector<std::vector<float>> results(static_cast<size_t>(steps), std::vector<float>(total));
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<size_t>(ranks), shared_device());
   const ParameterInfo weight{.name = "weight", .shape = {rows, columns}}, bias{.name = "bias", .shape = {extra}};
-  comm::run_threads(ranks, local, [&](comm::Communicator& world) {
+  on_ranks(ranks, [&](comm::Communicator& world) {
     const auto hook = make_hook(options);
     hook->check(sharded);
     ops::Stream stream(shared_device());

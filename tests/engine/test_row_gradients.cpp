@@ -41,9 +41,7 @@ Seen run(const Setup& layout, Steps steps, bool all_rows) {
   how.buckets.caps = {4000};
   if (all_rows) how.own_hook = std::make_shared<AllRows>();
   Seen seen;
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<size_t>(how.parallel.mesh().size()), shared_device());
-  comm::run_threads(how.parallel.mesh().size(), local, [&](comm::Communicator& world) {
+  on_ranks(how.parallel.mesh().size(), [&](comm::Communicator& world) {
     Trainer trainer(graph, how, world, 8, 9);
     for (uint64_t i = 1; i <= 3; ++i) {
       const Batch batch = make_batch(8, 9, 400, 1000 * i);
@@ -99,9 +97,7 @@ BOOST_AUTO_TEST_CASE(batches_that_touch_most_rows_are_summed_whole) {
   how.parallel.data = 2;
   how.parallel.device = shared_device();
   how.buckets.caps = {1000};
-  comm::LocalOptions local;
-  local.devices.assign(2, shared_device());
-  comm::run_threads(2, local, [&](comm::Communicator& world) {
+  on_ranks(2, [&](comm::Communicator& world) {
     Trainer trainer(graph, how, world, 8, 9);
     trainer.step(make_batch(8, 9, 40, 1), 1e-2);
     const std::lock_guard lock(checking());

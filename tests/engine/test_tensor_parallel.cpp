@@ -168,9 +168,7 @@ BOOST_AUTO_TEST_CASE(logits_that_ranks_put_together_are_those_of_one_rank) {
     ParallelOptions how;
     how.tensor = tensor;
     how.microbatches = 2;
-    comm::LocalOptions local;
-    local.devices.assign(static_cast<size_t>(tensor), shared_device());
-    comm::run_threads(tensor, local, [&](comm::Communicator& world) {
+    on_ranks(tensor, [&](comm::Communicator& world) {
       const comm::Mesh mesh(world, how.mesh());
       const auto mine = shard_graph(graph, mesh.place().tensor, tensor, sequence_parallel);
       ModelRank model(mine, make_cuts(*mine, how, 1, 1, 8), {0}, 0, shared_device(), {ops::Type::f32, false});
@@ -214,9 +212,7 @@ BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {
     TrainerOptions how = options(2);
     how.parallel.sequence_parallel = sequence_parallel;
     how.parallel.device = shared_device();
-    comm::LocalOptions local;
-    local.devices.assign(2, shared_device());
-    comm::run_threads(2, local, [&](comm::Communicator& world) {
+    on_ranks(2, [&](comm::Communicator& world) {
       Trainer trainer(graph, how, world, 4, 8);
       for (const Batch& batch : data) trainer.step(batch, 1e-2);
       collect(trainer, ranks[world.rank()]);

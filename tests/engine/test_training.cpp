@@ -165,11 +165,9 @@ BOOST_AUTO_TEST_CASE(data_parallel_ranks_with_split_backward_reduce_every_gradie
 
 BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
   const auto graph = make_model({.layers = 2, .tied = true});
-  comm::LocalOptions local;
-  local.devices.assign(2, shared_device());
   TrainerOptions how = options("1f1b", 2, 2, 4);
   how.parallel.device = shared_device();
-  comm::run_threads(2, local, [&](comm::Communicator& world) {
+  on_ranks(2, [&](comm::Communicator& world) {
     Trainer trainer(graph, how, world, 4, 9);
     const Batch batch = make_batch(4, 9, 17, 1);
     trainer.step(batch, 1e-3);
@@ -190,11 +188,9 @@ BOOST_AUTO_TEST_CASE(activation_memory_follows_the_plan_and_not_the_number_of_mi
   const auto graph = make_model({.layers = 4});
   const auto blocks = [&](const char* schedule, int microbatches) {
     size_t bytes = 0;
-    comm::LocalOptions local;
-    local.devices.assign(4, shared_device());
     TrainerOptions how = options(schedule, 4, 4, microbatches);
     how.parallel.device = shared_device();
-    comm::run_threads(4, local, [&](comm::Communicator& world) {
+    on_ranks(4, [&](comm::Communicator& world) {
       Trainer trainer(graph, how, world, microbatches, 9);
       if (world.rank() == 0) bytes = trainer.pipeline().block_bytes();
     });
