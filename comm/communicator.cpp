@@ -39,6 +39,14 @@ void allreduce_by_gathering(Communicator& comm, std::span<T> values, Reduce redu
 
 }  // namespace
 
+Pending Communicator::hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) {
+  return send(block.data(), bytes, peer, tag, after);
+}
+
+Pending Communicator::take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) {
+  return recv(block.data(), bytes, peer, tag, after);
+}
+
 Pending Communicator::exchange(std::span<const Message> messages, const After& after) {
   std::vector<Pending> parts;
   parts.reserve(messages.size());

@@ -63,6 +63,10 @@ class Communicator {
   virtual Pending send(const void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv(void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after = {}) = 0;
+  // A message in memory that its sender does not need any more. Where two ranks share a device and have blocks of one size, the blocks
+  // change places and nothing is copied; elsewhere these are send and recv. What a block holds is known again when the Pending is done.
+  virtual Pending hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after = {});
+  virtual Pending take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after = {});
   // All messages at once, in any order on each side: both directions between two ranks cannot lock each other out.
   virtual Pending exchange(std::span<const Message> messages, const After& after = {});
 

@@ -1,15 +1,25 @@
-// Blocks of equal size in one buffer.
+// Blocks of memory for what lives from one action of a plan to another.
 #include <ppengine/engine/block_pool.hpp>
+
+#include <algorithm>
 
 #include <ppengine/base/error.hpp>
 
 namespace ppengine::engine {
 
-BlockPool::BlockPool(std::shared_ptr<ops::Device> device, size_t block_bytes, int blocks, ops::MemoryCounter* counter)
-    : buffer_(std::move(device), ops::align_up(block_bytes) * static_cast<size_t>(blocks), counter),
-      block_bytes_(ops::align_up(block_bytes)),
-      blocks_(blocks) {
-  for (int i = 0; i < blocks; ++i) free_.push_back({i, {}});
+void BlockBytes::include(const BlockBytes& other) {
+  own = std::max(own, other.own);
+  in = std::max(in, other.in);
+  out = std::max(out, other.out);
+}
+
+BlockPool::BlockPool(const std::shared_ptr<ops::Device>& device, const BlockBytes& bytes, int blocks, ops::MemoryCounter* counter)
+    : bytes_(bytes) {
+  for (int i = 0; i < blocks; ++i) {
+    blocks_.push_back(
+        {ops::Buffer(device, bytes.own, counter), ops::Buffer(device, bytes.in, counter), ops::Buffer(device, bytes.out, counter)});
+    free_.push_back({i, {}});
+  }
 }
 
 int BlockPool::acquire() {
@@ -21,5 +31,9 @@ int BlockPool::acquire() {
 }
 
 void BlockPool::release(int block, comm::Pending busy) { free_.push_back({block, std::move(busy)}); }
+
+void BlockPool::wait() {
+  for (Free& one : free_) one.busy.wait();
+}
 
 }  // namespace ppengine::engine

@@ -126,13 +126,40 @@ struct CompiledStage::Builder {
     stage.buffers_[static_cast<size_t>(id)] = {bytes, region, offset, false, true};
     return id;
   }
-  BufferId pinned(BufferId id, Region region) {
-    BufferInfo& info = stage.buffers_[static_cast<size_t>(id)];
-    if (!info.placed) {
-      info.region = region;
-      info.pinned = true;
-    }
+  BufferInfo& info(BufferId id) { return stage.buffers_[static_cast<size_t>(id)]; }
+  BufferId pinned(BufferId id) {
+    info(id).pinned = !info(id).placed;
     return id;
+  }
+
+  // The values of a cut one after the other: offsets, and the bytes of all.
+  std::vector<size_t> message_offsets(const std::vector<int>& values, size_t& bytes) const {
+    std::vector<size_t> offsets;
+    bytes = 0;
+    for (int id : values) {
+      offsets.push_back(bytes);
+      bytes += ops::align_up(emit.value_bytes(id));
+    }
+    return offsets;
+  }
+  // What a program has made goes out in a message: made there in the first place, or copied where that cannot be.
+  void send_from(BufferId made, bool copied, Region region, size_t offset, Program& program) {
+    BufferInfo& source = info(made);
+    if (!copied && !source.placed) {
+      source.region = region;
+      source.offset = offset;
+      source.placed = true;
+      return;
+    }
+    const size_t bytes = source.bytes;
+    const BufferId out = fixed(region, offset, bytes);
+    program.push_back({"message", "copy", {made}, {out}, [=](const Run& run) { run.stream.copy(run.at(out), run.at(made), bytes); }});
+  }
+  bool reads(const Program& program, Region region) const {
+    return std::ranges::any_of(program, [&](const Instruction& one) {
+      return std::ranges::any_of(one.reads,
+                                 [&](BufferId id) { return id != no_buffer && stage.buffers_[static_cast<size_t>(id)].region == region; });
+    });
   }
 
   void place_operands() {
@@ -154,8 +181,10 @@ struct CompiledStage::Builder {
       emit.set_positions(fixed(Region::inputs, stage.input_bytes_, static_cast<size_t>(options.batch) * sizeof(int32_t)));
       stage.input_bytes_ += ops::align_up(static_cast<size_t>(options.batch) * sizeof(int32_t));
     }
-    for (int id : cut.receives) {
-      emit.set_value(id, pinned(emit.make(emit.value_bytes(id)), Region::activations));
+    const auto offsets = message_offsets(cut.receives, stage.bytes_in_);
+    for (size_t k = 0; k < offsets.size(); ++k) {
+      const int id = cut.receives[k];
+      emit.set_value(id, fixed(Region::values_in, offsets[k], emit.value_bytes(id)));
       stage.received_.push_back(emit.value(id));
     }
     const int loss = graph.loss_value();
@@ -170,10 +199,11 @@ struct CompiledStage::Builder {
   void emit_forward() {
     emit.set_targets({&stage.forward_, nullptr, nullptr});
     for (int i : order) emit_forward_of(i);
-    for (int id : cut.sends) stage.sent_.push_back(pinned(emit.value(id), Region::activations));
+    const auto offsets = message_offsets(cut.sends, stage.bytes_out_);
+    for (size_t k = 0; k < offsets.size(); ++k) send_from(emit.value(cut.sends[k]), false, Region::values_out, offsets[k], stage.forward_);
     const int out = graph.output_value();
     if (options.output && out >= 0 && value(out).producer >= cut.begin && value(out).producer < cut.end)
-      stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out), Region::activations);
+      stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out));
   }
 
   // Runs the forward of a whole block again, into the backward's program.
@@ -184,11 +214,13 @@ struct CompiledStage::Builder {
     again_.push_back({begin, into.size()});
   }
 
-  void emit_backward(Program& input_half, Program& weight_half, std::vector<BufferId>& input_gradients) {
+  void emit_backward(Program& input_half, Program& weight_half) {
     emit.begin_backward();
     emit.set_targets({&input_half, &input_half, &weight_half});
     again_.clear();
-    for (size_t k = 0; k < cut.sends.size(); ++k) emit.set_gradient(cut.sends[k], stage.sent_gradients_[k]);
+    const auto offsets_in = message_offsets(cut.sends, stage.bytes_out_), offsets_out = message_offsets(cut.receives, stage.bytes_in_);
+    for (size_t k = 0; k < cut.sends.size(); ++k)
+      emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, offsets_in[k], emit.value_bytes(cut.sends[k])));
     std::string current;
     for (size_t at = order.size(); at-- > 0;) {
       const int i = order[at];
@@ -209,19 +241,16 @@ struct CompiledStage::Builder {
       differentiated_.insert(node(i).parameters.begin(), node(i).parameters.end());
     }
     for (size_t k = again_.size(); k-- > 0;) drop_unused(input_half, again_[k].first, again_[k].second, &weight_half);
-    for (int id : cut.receives) {
-      if (emit.gradient(id) == no_buffer) {  // nothing here or later depends on it
-        const BufferId zero = emit.make(emit.value_bytes(id));
-        emit.input_half({}, {zero}, [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.zero(run.at(zero), bytes); });
-        emit.set_gradient(id, zero);
+    for (size_t k = 0; k < cut.receives.size(); ++k) {
+      const int id = cut.receives[k];
+      const BufferId made = emit.gradient(id);
+      if (made == no_buffer) {  // nothing here or later depends on it
+        const size_t bytes = emit.value_bytes(id);
+        const BufferId out = fixed(Region::gradients_out, offsets_out[k], bytes);
+        input_half.push_back({"message", "zero", {}, {out}, [=](const Run& run) { run.stream.zero(run.at(out), bytes); }});
+      } else {  // a loss makes its gradient in the forward, when there is no block of gradients yet
+        send_from(made, is_made_by_forward(made), Region::gradients_out, offsets_out[k], input_half);
       }
-      if (is_made_by_forward(emit.gradient(id))) {  // by a loss: there is no block of gradients yet when a forward runs
-        const BufferId own = emit.make(emit.value_bytes(id)), made = emit.gradient(id);
-        emit.input_half({made}, {own},
-                        [=, bytes = emit.value_bytes(id)](const Run& run) { run.stream.copy(run.at(own), run.at(made), bytes); });
-        emit.set_gradient(id, own);
-      }
-      input_gradients.push_back(pinned(emit.gradient(id), Region::gradients));
     }
   }
 
@@ -272,9 +301,11 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
   builder.place_operands();
   builder.emit_forward();
   if (options.training) {
-    for (int id : cut.sends) sent_gradients_.push_back(builder.pinned(builder.emit.make(builder.emit.value_bytes(id)), Region::gradients));
-    builder.emit_backward(full_, full_, full_gradients_);
-    if (options.split_backward) builder.emit_backward(input_, weight_, split_gradients_);
+    builder.emit_backward(full_, full_);
+    if (options.split_backward) builder.emit_backward(input_, weight_);
+    keeps_values_out_ =
+        builder.reads(full_, Region::values_out) || builder.reads(input_, Region::values_out) || builder.reads(weight_, Region::values_out);
+    keeps_gradients_out_ = builder.reads(weight_, Region::gradients_out);
     final_in_full_ = builder.find_finals(full_);
     if (options.split_backward) final_in_weight_ = builder.find_finals(weight_);
     for (const Bucket& bucket : parameters.buckets())

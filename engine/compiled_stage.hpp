@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <ppengine/engine/block_pool.hpp>
 #include <ppengine/engine/node.hpp>
 #include <ppengine/engine/parameters.hpp>
 #include <ppengine/engine/split.hpp>
@@ -25,12 +26,17 @@ class CompiledStage {
   int64_t input_offset(int value) const;
   int64_t positions_offset() const { return positions_offset_; }
 
-  // What messages carry, in the order of the cut's receives and sends. The gradients of received values are in another place after a
-  // full backward than after an input half.
+  // Messages: all values that cross a cut lie in one piece, in the order of the cut's receives and sends, and so do their gradients. The
+  // bytes that come from the stage before and go to the next one; gradients take as many the other way.
+  size_t bytes_in() const { return bytes_in_; }
+  size_t bytes_out() const { return bytes_out_; }
+  // What a microbatch needs of both.
+  BlockBytes activation_block() const { return {layout_.activations, bytes_in_, bytes_out_}; }
+  BlockBytes gradient_block() const { return {layout_.gradients, bytes_out_, bytes_in_}; }
   const std::vector<BufferId>& received() const { return received_; }
-  const std::vector<BufferId>& sent() const { return sent_; }
-  const std::vector<BufferId>& sent_gradients() const { return sent_gradients_; }  // of `sent`: they come in from the next stage
-  const std::vector<BufferId>& received_gradients(bool split) const { return split ? split_gradients_ : full_gradients_; }
+  // The stage itself reads what it has sent: the values in its backward, the gradients in its weight half.
+  bool keeps_values_out() const { return keeps_values_out_; }
+  bool keeps_gradients_out() const { return keeps_gradients_out_; }
   BufferId output() const { return output_; }  // the graph's output, in the activations; no_buffer when another stage makes it
   size_t bytes(BufferId id) const { return buffers_[static_cast<size_t>(id)].bytes; }
   // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
@@ -66,7 +72,9 @@ class CompiledStage {
   size_t cache_bytes_ = 0, input_bytes_ = 0;
   int64_t positions_offset_ = -1;
   std::vector<std::pair<int, size_t>> input_offsets_;
-  std::vector<BufferId> received_, sent_, sent_gradients_, full_gradients_, split_gradients_;
+  size_t bytes_in_ = 0, bytes_out_ = 0;
+  bool keeps_values_out_ = false, keeps_gradients_out_ = false;
+  std::vector<BufferId> received_;
   std::vector<Final> final_in_full_, final_in_weight_;
   std::vector<int> without_gradient_;
   BufferId output_ = no_buffer;

@@ -2,7 +2,6 @@
 #include <ppengine/engine/decoder.hpp>
 
 #include <algorithm>
-#include <optional>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
@@ -10,7 +9,7 @@
 namespace ppengine::engine {
 namespace {
 
-constexpr int first_tag = 0;                // of activations: one tag per value that crosses the cut
+constexpr int tag = 0;                      // of activations
 constexpr int blocks_per_shape = 2;         // one is computed while the other is on its way
 constexpr int64_t exact_length = 8;         // prefills up to here are compiled for their length, longer ones for a multiple of
 constexpr int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
@@ -63,7 +62,7 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
     Shape shape;
     shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[static_cast<size_t>(index)],
                                                   model_.parameters(index), how, &model_.memory());
-    shape.blocks = BlockPool(model_.device(), shape.stage->layout().activations, blocks_per_shape, &model_.memory());
+    shape.blocks = BlockPool(model_.device(), shape.stage->activation_block(), blocks_per_shape, &model_.memory());
     shape.inputs = ops::Buffer(model_.device(), shape.stage->input_bytes(), &model_.memory());
     workspace = std::max(workspace, shape.stage->layout().workspace);
     found.push_back(std::move(shape));
@@ -98,24 +97,22 @@ std::span<float> Decoder::step(int group, std::span<const int32_t> positions, st
   return run(shapes(Use::step, 1), group, 0, 0, positions, ids);
 }
 
-comm::Pending Decoder::exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
-                                int peer) {
-  messages_.clear();
-  for (size_t k = 0; k < buffers.size(); ++k)
-    messages_.push_back({kind, run.at(buffers[k]), stage.bytes(buffers[k]), peer, first_tag + static_cast<int>(k)});
-  return options_.peers->exchange(messages_, stream_);
-}
-
 std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                               std::span<const int32_t> ids) {
-  std::optional<Run> before;  // of the stage before, where it is ours too
+  ops::Buffer* before = nullptr;  // what the stage before has sent, where it is ours too
   BufferId output = no_buffer;
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
     const CompiledStage& stage = *shape.stage;
-    const int block = shape.blocks.acquire();
+    const int number = shape.blocks.acquire();
+    Block& block = shape.blocks.at(number);
+    if (before) before->trade(block.in);
+    if (!before && model_.rank() > 0)
+      options_.peers->take_over(block.in, stage.bytes_in(), model_.rank() - 1, tag, stream_).wait_on(stream_);
     Run run = stage.start(stream_);
-    run.base[static_cast<int>(Region::activations)] = shape.blocks.at(block);
+    run.base[static_cast<int>(Region::activations)] = block.own.at(0);
+    run.base[static_cast<int>(Region::values_in)] = block.in.at(0);
+    run.base[static_cast<int>(Region::values_out)] = block.out.at(0);
     run.base[static_cast<int>(Region::workspace)] = workspace_.at(0);
     run.base[static_cast<int>(Region::inputs)] = shape.inputs.at(0);
     run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
@@ -126,17 +123,11 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     if (const int64_t offset = stage.input_offset(input_); offset >= 0)
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
     stream_.copy(shape.inputs.at(static_cast<size_t>(stage.positions_offset())), positions.data(), positions.size_bytes());
-    if (before) {
-      const CompiledStage& its = *shapes[k - 1].stage;
-      for (size_t i = 0; i < stage.received().size(); ++i)
-        stream_.copy(run.at(stage.received()[i]), before->at(its.sent()[i]), its.bytes(its.sent()[i]));
-    } else if (model_.rank() > 0) {
-      exchange(comm::Message::Kind::recv, run, stage, stage.received(), model_.rank() - 1).wait_on(stream_);
-    }
     stage.forward(run);
     const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < static_cast<int>(model_.cuts().size());
-    shape.blocks.release(block, sends ? exchange(comm::Message::Kind::send, run, stage, stage.sent(), model_.rank() + 1) : comm::Pending());
-    before.emplace(run);
+    shape.blocks.release(
+        number, sends ? options_.peers->hand_over(block.out, stage.bytes_out(), model_.rank() + 1, tag, stream_) : comm::Pending());
+    before = &block.out;
     output = output_of(stage, model_.stages()[k]);
     if (output != no_buffer) read_output(stage, run, output);
   }

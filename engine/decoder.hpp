@@ -59,8 +59,6 @@ class Decoder {
   // The sequences of a group from `first_sequence` on; gives the output, of `output_row` where the shape has it of one row.
   std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                        std::span<const int32_t> ids);
-  comm::Pending exchange(comm::Message::Kind kind, const Run& run, const CompiledStage& stage, const std::vector<BufferId>& buffers,
-                         int peer);
   BufferId output_of(const CompiledStage& stage, int index) const;
   void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
@@ -72,7 +70,6 @@ class Decoder {
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;
   ops::Buffer workspace_, wide_;
-  std::vector<comm::Message> messages_;
   std::vector<int32_t> ids_;
   std::vector<float> output_;
   Profile* profile_ = nullptr;

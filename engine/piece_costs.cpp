@@ -40,6 +40,8 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
   };
   give(Region::activations, stage.layout().activations);
   give(Region::gradients, stage.layout().gradients);
+  for (Region region : {Region::values_in, Region::gradients_out}) give(region, stage.bytes_in());
+  for (Region region : {Region::values_out, Region::gradients_in}) give(region, stage.bytes_out());
   give(Region::workspace, stage.layout().workspace);
   give(Region::inputs, stage.input_bytes());
   give(Region::results, sizeof(float));

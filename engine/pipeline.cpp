@@ -21,7 +21,6 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
       second_(model.device()) {
   schedules::validate(plan_);
   PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank());
-  for (const StageCut& cut : model.cuts()) values_per_message_ = std::max(values_per_message_, static_cast<int>(cut.sends.size()));
   for (int index : model.stages()) {
     auto stage = std::make_unique<Stage>();
     stage->index = index;
@@ -47,7 +46,7 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
   PPENGINE_ASSERT(static_cast<int>(microbatches.size()) == plan_.microbatches);
   size_t workspace = workspace_.bytes();
   for (auto& stage : stages_) {
-    Layout largest;
+    BlockBytes activations, gradients;
     size_t input_bytes = 0;
     stage->by_microbatch.clear();
     for (const MicrobatchRange& range : microbatches) {
@@ -67,15 +66,16 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
       stage->by_microbatch.push_back(shape.get());
     }
     for (const auto& [key, shape] : stage->shapes) {
-      largest.activations = std::max(largest.activations, shape->layout().activations);
-      largest.gradients = std::max(largest.gradients, shape->layout().gradients);
+      activations.include(shape->activation_block());
+      if (training_) gradients.include(shape->gradient_block());
       workspace = std::max(workspace, shape->layout().workspace);
       input_bytes = std::max(input_bytes, shape->input_bytes());
     }
-    if (stage->activations.bytes() < ops::align_up(largest.activations) * static_cast<size_t>(stage->blocks.activations) ||
-        stage->activations.blocks() == 0) {
-      stage->activations = BlockPool(model_.device(), largest.activations, stage->blocks.activations, &model_.memory());
-      stage->gradients = BlockPool(model_.device(), largest.gradients, stage->blocks.gradients, &model_.memory());
+    if (stage->flights.empty() || stage->activations.block_bytes() != activations || stage->gradients.block_bytes() != gradients) {
+      stage->activations.wait();
+      stage->gradients.wait();
+      stage->activations = BlockPool(model_.device(), activations, stage->blocks.activations, &model_.memory());
+      stage->gradients = BlockPool(model_.device(), gradients, stage->blocks.gradients, &model_.memory());
     }
     if (input_bytes > stage->input_stride || !stage->results.data()) {
       stage->input_stride = input_bytes;
@@ -168,11 +168,22 @@ size_t Pipeline::block_bytes() const {
 }
 
 Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
-  Run run = compiled(stage, microbatch).start(stream);
+  const CompiledStage& shape = compiled(stage, microbatch);
+  Run run = shape.start(stream);
   const InFlight& flight = in_flight(stage, microbatch);
   auto& base = run.base;
-  if (flight.activations >= 0) base[static_cast<int>(Region::activations)] = stage.activations.at(flight.activations);
-  if (flight.gradients >= 0) base[static_cast<int>(Region::gradients)] = stage.gradients.at(flight.gradients);
+  if (flight.activations >= 0) {
+    const Block& block = stage.activations.at(flight.activations);
+    base[static_cast<int>(Region::activations)] = block.own.at(0);
+    base[static_cast<int>(Region::values_in)] = block.in.at(0);
+    if (!flight.activation_sent || shape.keeps_values_out()) base[static_cast<int>(Region::values_out)] = block.out.at(0);
+  }
+  if (flight.gradients >= 0) {
+    const Block& block = stage.gradients.at(flight.gradients);
+    base[static_cast<int>(Region::gradients)] = block.own.at(0);
+    base[static_cast<int>(Region::gradients_in)] = block.in.at(0);
+    if (!flight.gradient_sent || shape.keeps_gradients_out()) base[static_cast<int>(Region::gradients_out)] = block.out.at(0);
+  }
   base[static_cast<int>(Region::workspace)] = (&stream == &second_ ? second_workspace_ : workspace_).at(0);
   base[static_cast<int>(Region::inputs)] = stage.inputs.at(static_cast<size_t>(microbatch) * stage.input_stride);
   base[static_cast<int>(Region::results)] = stage.results.at(static_cast<size_t>(microbatch) * sizeof(float));

@@ -95,17 +95,19 @@ class Pipeline final : public schedules::ActionHandler {
   void begin_forward(Stage& stage, int microbatch);
   void end_forward(Stage& stage, int microbatch);
   void begin_backward(Stage& stage, int microbatch);
-  void end_input_gradient(Stage& stage, int microbatch, bool split);
+  void end_input_gradient(Stage& stage, int microbatch);
   void end_weight_gradient(Stage& stage, int microbatch);
   void release_when_done(Stage& stage, int microbatch);
   void wait_for_message(comm::Pending& message);
   // What to do after each instruction of a program: null but in the stage's last weight gradient of the step.
   AfterInstruction watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream);
   void finish_action();
-  int tag(int stage, int microbatch, bool backward, size_t value) const;
-  // One message per value that crosses the cut, all of them as one.
-  comm::Pending exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers, bool backward,
-                         int peer);
+  // Of the message that stage `to` receives.
+  int tag(int to, int microbatch, bool backward) const;
+  comm::Pending send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag);
+  comm::Pending receive(ops::Buffer& block, size_t bytes, int peer, int tag);
+  // From one stage of this rank to another.
+  void pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& to);
 
   ModelRank& model_;
   schedules::Plan plan_;
@@ -118,7 +120,6 @@ class Pipeline final : public schedules::ActionHandler {
   TimelineRecorder* recorder_ = nullptr;
   Profile* profile_ = nullptr;
   std::vector<double> losses_;
-  int values_per_message_ = 1;  // at most, over all cuts
 };
 
 }  // namespace ppengine::engine

@@ -27,21 +27,19 @@ void Pipeline::begin_forward(Stage& stage, int microbatch) {
 void Pipeline::end_forward(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
   const CompiledStage& shape = compiled(stage, microbatch);
-  const Run run = make_run(stage, microbatch, stream_);
   if (shape.output() != no_buffer && on_output) {
+    const Run run = make_run(stage, microbatch, stream_);
     const int64_t width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
     on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}),
               stream_);
   }
   const int next = stage.index + 1;
-  if (next < plan_.stages && model_.has_stage(next)) {  // the next stage is ours: straight into its block
+  if (next < plan_.stages && model_.has_stage(next)) {  // the next stage is ours
     Stage& after = at(next);
     InFlight& its = in_flight(after, microbatch);
     its.activations = after.activations.acquire();
-    const Run into = make_run(after, microbatch, stream_);
-    const CompiledStage& its_shape = compiled(after, microbatch);
-    for (size_t k = 0; k < shape.sent().size(); ++k)
-      stream_.copy(into.at(its_shape.received()[k]), run.at(shape.sent()[k]), shape.bytes(shape.sent()[k]));
+    pass_on(stage.activations.at(flight.activations).out, shape.bytes_out(), shape.keeps_values_out(),
+            after.activations.at(its.activations).in);
     if (!training_) stage.activations.release(flight.activations), flight.activations = -1;
   } else if (!training_ && next == plan_.stages) {
     stage.activations.release(flight.activations), flight.activations = -1;
@@ -63,18 +61,22 @@ void Pipeline::begin_backward(Stage& stage, int microbatch) {
   wait_for_message(flight.received_gradient);
 }
 
-void Pipeline::end_input_gradient(Stage& stage, int microbatch, bool split) {
-  in_flight(stage, microbatch).split = split;
+void Pipeline::end_input_gradient(Stage& stage, int microbatch) {
   const int before = stage.index - 1;
   if (before < 0 || !model_.has_stage(before)) return;
   Stage& its = at(before);
   InFlight& flight = in_flight(its, microbatch);
   flight.gradients = its.gradients.acquire();
-  const Run run = make_run(stage, microbatch, stream_), into = make_run(its, microbatch, stream_);
-  const CompiledStage &shape = compiled(stage, microbatch), &its_shape = compiled(its, microbatch);
-  const auto& gradients = shape.received_gradients(split);
-  for (size_t k = 0; k < gradients.size(); ++k)
-    stream_.copy(into.at(its_shape.sent_gradients()[k]), run.at(gradients[k]), shape.bytes(gradients[k]));
+  const CompiledStage& shape = compiled(stage, microbatch);
+  pass_on(stage.gradients.at(in_flight(stage, microbatch).gradients).out, shape.bytes_in(), shape.keeps_gradients_out(),
+          its.gradients.at(flight.gradients).in);
+}
+
+void Pipeline::pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& to) {
+  if (!kept && from.can_trade(to))
+    from.trade(to);
+  else
+    stream_.copy(to.data(), from.data(), bytes);
 }
 
 // The first weight gradient of a step finds a place for the stage's gradients, the last one tells the sink as they become final.
@@ -123,7 +125,7 @@ void Pipeline::backward(int index, int microbatch) {
   const CompiledStage& shape = compiled(stage, microbatch);
   const AfterInstruction after = watch(stage, shape.final_in_backward(), stream_);
   shape.backward(make_run(stage, microbatch, stream_), after);
-  end_input_gradient(stage, microbatch, false);
+  end_input_gradient(stage, microbatch);
   end_weight_gradient(stage, microbatch);
   finish_action();
 }
@@ -132,7 +134,7 @@ void Pipeline::backward_input(int index, int microbatch) {
   Stage& stage = at(index);
   begin_backward(stage, microbatch);
   compiled(stage, microbatch).backward_input(make_run(stage, microbatch, stream_));
-  end_input_gradient(stage, microbatch, true);
+  end_input_gradient(stage, microbatch);
   finish_action();
 }
 
@@ -159,7 +161,7 @@ void Pipeline::overlap(const schedules::Action& forward_part, const schedules::A
                    make_run(behind, b, second_), after);
   stream_.wait_for(second_.record());
   end_forward(ahead, f);
-  end_input_gradient(behind, b, split);
+  end_input_gradient(behind, b);
   if (!split) end_weight_gradient(behind, b);
   finish_action();
 }
@@ -178,27 +180,27 @@ void Pipeline::reduce_grad(int stage) {
 
 // Messages.
 
-int Pipeline::tag(int stage, int microbatch, bool backward, size_t value) const {
-  // Every message of a step has its own: (stage, value, direction, microbatch).
-  return ((stage * values_per_message_ + static_cast<int>(value)) * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
+int Pipeline::tag(int to, int microbatch, bool backward) const {
+  // Every message of a step has its own.
+  return (to * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
 }
 
-comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int microbatch, const std::vector<BufferId>& buffers,
-                                 bool backward, int peer) {
-  const CompiledStage& shape = compiled(stage, microbatch);
-  const Run run = make_run(stage, microbatch, stream_);
-  const bool sending = kind == comm::Message::Kind::send;
-  const int receiver = sending ? (backward ? stage.index - 1 : stage.index + 1) : stage.index;
-  std::vector<comm::Message> messages;
-  for (size_t k = 0; k < buffers.size(); ++k)
-    messages.push_back({kind, run.at(buffers[k]), shape.bytes(buffers[k]), peer, tag(receiver, microbatch, backward, k)});
-  return options_.peers->exchange(messages, stream_);
+comm::Pending Pipeline::send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag) {
+  if (bytes == 0) return {};
+  return kept ? options_.peers->send(block.data(), bytes, peer, tag, stream_) : options_.peers->hand_over(block, bytes, peer, tag, stream_);
+}
+
+comm::Pending Pipeline::receive(ops::Buffer& block, size_t bytes, int peer, int tag) {
+  return bytes == 0 ? comm::Pending() : options_.peers->take_over(block, bytes, peer, tag, stream_);
 }
 
 void Pipeline::send_forward(int index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
-  flight.sent_activation = exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).sent(), false, peer);
+  const CompiledStage& shape = compiled(stage, microbatch);
+  flight.sent_activation = send(stage.activations.at(flight.activations).out, shape.bytes_out(), shape.keeps_values_out(), peer,
+                                tag(index + 1, microbatch, false));
+  flight.activation_sent = true;
   if (!training_) {
     stage.activations.release(flight.activations, std::exchange(flight.sent_activation, {}));
     flight.activations = -1;
@@ -209,14 +211,16 @@ void Pipeline::recv_forward(int index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   flight.activations = stage.activations.acquire();
-  flight.received_activation = exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).received(), false, peer);
+  flight.received_activation =
+      receive(stage.activations.at(flight.activations).in, compiled(stage, microbatch).bytes_in(), peer, tag(index, microbatch, false));
 }
 
 void Pipeline::send_backward(int index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
+  const CompiledStage& shape = compiled(stage, microbatch);
   flight.sent_gradient =
-      exchange(comm::Message::Kind::send, stage, microbatch, compiled(stage, microbatch).received_gradients(flight.split), true, peer);
+      send(stage.gradients.at(flight.gradients).out, shape.bytes_in(), shape.keeps_gradients_out(), peer, tag(index - 1, microbatch, true));
   flight.gradient_sent = true;
   release_when_done(stage, microbatch);
 }
@@ -226,7 +230,7 @@ void Pipeline::recv_backward(int index, int microbatch, int peer) {
   InFlight& flight = in_flight(stage, microbatch);
   flight.gradients = stage.gradients.acquire();
   flight.received_gradient =
-      exchange(comm::Message::Kind::recv, stage, microbatch, compiled(stage, microbatch).sent_gradients(), true, peer);
+      receive(stage.gradients.at(flight.gradients).in, compiled(stage, microbatch).bytes_out(), peer, tag(index, microbatch, true));
 }
 
 }  // namespace ppengine::engine

@@ -132,9 +132,7 @@ Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, c
     const bool from_forward = uses[i] & in_forward;
     const bool later = uses[i] & (in_full | in_input | in_weight);
     size_t* size = nullptr;
-    if (buffers[i].pinned)
-      size = buffers[i].region == Region::activations ? &layout.activations : &layout.gradients;
-    else if (from_forward && later)
+    if (buffers[i].pinned || (from_forward && later))
       size = &layout.activations;
     else if ((uses[i] & in_input) && (uses[i] & in_weight))
       size = &layout.gradients;

@@ -17,17 +17,21 @@ namespace ppengine::engine {
 
 // The kinds of memory that an instruction can point into. Bases are set anew for each microbatch.
 enum class Region : uint8_t {
-  activations,  // one block per live microbatch: from F until B or W
-  gradients,    // one block per microbatch between I and W; holds messages' gradients too
-  workspace,    // while one program runs
-  parameters,   // weights in the compute type
+  activations,    // one block per live microbatch: from F until B or W
+  values_in,      // beside it: what the stage before sends
+  values_out,     // and what the next stage is sent
+  gradients,      // one block per microbatch from its backward's message or I until W
+  gradients_in,   // beside it: what the next stage sends
+  gradients_out,  // and what the stage before is sent
+  workspace,      // while one program runs
+  parameters,     // weights in the compute type
   parameter_gradients,
   inputs,     // the microbatch's tokens
   constants,  // rotary tables and the like
   cache,      // keys and values of earlier tokens
   results,    // the microbatch's loss
 };
-constexpr int region_count = 9;
+constexpr int region_count = 13;
 
 using BufferId = int;
 constexpr BufferId no_buffer = -1;
@@ -36,7 +40,7 @@ struct BufferInfo {
   size_t bytes = 0;
   Region region = Region::workspace;
   size_t offset = 0;
-  bool pinned = false;  // the region is decided (what a message carries), the offset is not
+  bool pinned = false;  // it stays in the activations whoever uses it; the offset is not decided
   bool placed = false;  // region and offset are final
 };
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace ppengine::ops {
 
@@ -45,6 +46,10 @@ class Buffer {
     return static_cast<T*>(data_);
   }
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(data_) + offset; }
+
+  // Memory of the same device and size: the two can change places, whoever counts them.
+  bool can_trade(const Buffer& other) const { return device_ == other.device_ && bytes_ == other.bytes_; }
+  void trade(Buffer& other) noexcept { std::swap(data_, other.data_); }
 
  private:
   void swap(Buffer& other) noexcept;

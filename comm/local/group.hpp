@@ -51,8 +51,9 @@ class Group {
     OperationPtr operation;
     void* data;
     size_t bytes;
-    bool up_to;  // any size up to bytes
     ops::Event after;
+    bool up_to = false;            // any size up to bytes
+    ops::Buffer* block = nullptr;  // the memory's owner, where it may change places with the peer's
   };
   void post_send(int from, int to, Post post);
   void post_recv(int from, int to, Post post);
@@ -83,6 +84,7 @@ class Group {
 
   Mover& mover(int rank) const { return *world_->movers[static_cast<size_t>(world_rank(rank))]; }
   void transfer(int from, int to, Post send, Post recv);
+  void trade(const Post& send, const Post& recv);
   void finish(const Post& send, const Post& recv, const ops::Event& event);
   void start(const std::shared_ptr<Collective>& job);
   void run_share(Collective& job, int rank);

@@ -32,14 +32,28 @@ class LocalCommunicator : public Communicator {
 
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
     auto operation = begin("send", peer, tag, bytes);
-    group_->post_send(rank_, peer, {operation, const_cast<void*>(data), bytes, false, after.event()});
+    group_->post_send(rank_, peer, {operation, const_cast<void*>(data), bytes, after.event()});
     return Pending(operation);
   }
   Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
-    return receive(data, bytes, peer, tag, after, false);
+    auto operation = begin("recv", peer, tag, bytes);
+    group_->post_recv(peer, rank_, {operation, data, bytes, after.event()});
+    return Pending(operation);
   }
   Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
-    return receive(data, capacity, peer, tag, after, true);
+    auto operation = begin("recv", peer, tag, capacity);
+    group_->post_recv(peer, rank_, {.operation = operation, .data = data, .bytes = capacity, .after = after.event(), .up_to = true});
+    return Pending(operation);
+  }
+  Pending hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
+    auto operation = begin("send", peer, tag, bytes);
+    group_->post_send(rank_, peer, {.operation = operation, .data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
+    return Pending(operation);
+  }
+  Pending take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
+    auto operation = begin("recv", peer, tag, bytes);
+    group_->post_recv(peer, rank_, {.operation = operation, .data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
+    return Pending(operation);
   }
 
   using Communicator::allreduce;
@@ -94,11 +108,6 @@ class LocalCommunicator : public Communicator {
     if (const auto failed = failure())
       throw CommError(world_peer, name, tag, fmt::format("rank {} failed: {}", failed->rank, failed->reason));
     return std::make_shared<local::Operation>(group_->world().signal, name, world_rank(rank_), world_peer, tag, bytes, timeout());
-  }
-  Pending receive(void* data, size_t bytes, int peer, int tag, const After& after, bool up_to) {
-    auto operation = begin("recv", peer, tag, bytes);
-    group_->post_recv(peer, rank_, {operation, data, bytes, up_to, after.event()});
-    return Pending(operation);
   }
   Pending collective(const char* name, const Call& call, const void* in, void* out, const After& after) {
     auto operation = begin(name, -1, -1, call.count * call.type.size());

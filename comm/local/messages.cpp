@@ -1,4 +1,4 @@
-// Messages between ranks that are threads: whoever comes second has the copy made, after both sides' events.
+// Messages between ranks that are threads: whoever comes second has the memory change places, or the copy made, after both sides' events.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -67,6 +67,7 @@ void Group::transfer(int from, int to, Post send, Post recv) {
     world_->track(world_rank(from), send.operation);
     world_->track(world_rank(to), recv.operation);
   }
+  if (send.block && recv.block && send.block->can_trade(*recv.block) && !world_->link.on()) return trade(send, recv);
   const Mover& source = mover(from);
   Mover& target = mover(to);
   const bool host = source.host_accessible() && target.host_accessible();
@@ -91,6 +92,18 @@ void Group::transfer(int from, int to, Post send, Post recv) {
     mover(to).pass_link(world_->link, send.bytes);
     finish(send, recv, {});
   });
+}
+
+// The receiver waits for what the sender has computed, the sender for what has used the receiver's block before.
+void Group::trade(const Post& send, const Post& recv) {
+  const auto signal = world_->signal;
+  {
+    const std::lock_guard lock(signal->mutex);
+    send.block->trade(*recv.block);
+    send.operation->settle(recv.after, send.bytes);
+    recv.operation->settle(send.after, send.bytes);
+  }
+  signal->changed.notify_all();
 }
 
 void Group::finish(const Post& send, const Post& recv, const ops::Event& event) {

@@ -12,9 +12,9 @@ namespace ppengine::engine {
 struct Pipeline::InFlight {
   int activations = -1, gradients = -1;  // blocks
   comm::Pending received_activation, received_gradient, sent_activation, sent_gradient;
-  bool split = false;          // the input gradient came from an I
-  bool weights_done = false;   // B or W has run
-  bool gradient_sent = false;  // SEND_B was posted
+  // SEND_F, SEND_B were posted: until the message is done, the block's memory for it is the communicator's.
+  bool activation_sent = false, gradient_sent = false;
+  bool weights_done = false;  // B or W has run
 };
 
 struct Pipeline::Stage {

@@ -47,6 +47,7 @@ class Memory {
   // Fills it through the stream, so that what follows on the stream comes after.
   void fill(const std::vector<uint8_t>& contents);
   std::vector<uint8_t> read();
+  ops::Buffer& block() { return buffer_; }  // for places with a device
 
  private:
   const Place& place_;

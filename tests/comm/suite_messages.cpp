@@ -130,6 +130,26 @@ void memory_is_reused_after_wait_on(Place& place) {
   place.stream->wait();
 }
 
+// Blocks go around the ring again and again: what one rank has made, the next one changes and hands on.
+void blocks_handed_over(Place& place) {
+  if (!place.device) return;
+  const size_t room = 100000, bytes = 99991;
+  Memory out(place, room), in(place, room);
+  for (unsigned round = 0; round < 20; ++round) {
+    out.fill(pattern(room, round * 10 + static_cast<unsigned>(place.rank())));
+    const auto send = [&] { return place.comm.hand_over(out.block(), bytes, place.next(), 6, place.after()); };
+    const auto receive = [&] { return place.comm.take_over(in.block(), bytes, place.previous(), 6, place.after()); };
+    const bool send_first = (round + static_cast<unsigned>(place.rank())) % 2 == 0;
+    const Pending first = send_first ? send() : receive(), second = send_first ? receive() : send();
+    first.wait_on(*place.stream);
+    second.wait_on(*place.stream);
+    auto got = in.read(), expected = pattern(room, round * 10 + static_cast<unsigned>(place.previous()));
+    got.resize(bytes);
+    expected.resize(bytes);
+    SUITE_CHECK(got == expected, fmt::format("round {}", round));
+  }
+}
+
 void a_message_to_oneself(Place& place) {
   Memory out(place, 1000), in(place, 1000);
   out.fill(pattern(1000, 4));
@@ -160,6 +180,7 @@ std::span<const Case> messages() {
       {"same_tag_keeps_its_order", 2, false, same_tag_keeps_its_order},
       {"size_known_to_the_sender_only", 2, false, size_known_to_the_sender_only},
       {"memory_is_reused_after_wait_on", 2, false, memory_is_reused_after_wait_on},
+      {"blocks_handed_over", 2, false, blocks_handed_over},
       {"a_message_to_oneself", 1, false, a_message_to_oneself},
       {"a_rank_that_does_not_exist", 1, false, a_rank_that_does_not_exist},
   };

@@ -123,6 +123,36 @@ BOOST_AUTO_TEST_CASE(wait_on_returns_when_the_sender_has_posted_not_when_it_has_
   BOOST_TEST(errors.empty(), errors);
 }
 
+BOOST_AUTO_TEST_CASE(blocks_of_one_size_change_places_and_others_are_copied) {
+  struct Kind {
+    size_t room;  // of the receiver's block; the sender's is 1000
+    bool take;    // the receiver gives its block away
+    bool traded;
+  };
+  for (const Kind& kind : {Kind{1000, true, true}, Kind{2000, true, false}, Kind{1000, false, false}}) {
+    void* before[2] = {};
+    void* after[2] = {};
+    const auto errors = on_threads(2, true, {}, [&](suite::Place& place) {
+      suite::Memory memory(place, place.rank() == 0 ? 1000 : kind.room);
+      memory.fill(suite::pattern(place.rank() == 0 ? 1000 : kind.room, static_cast<unsigned>(place.rank())));
+      before[place.rank()] = memory.data();
+      const Pending pending = place.rank() == 0 ? place.comm.hand_over(memory.block(), 700, 1, 0, place.after())
+                              : kind.take       ? place.comm.take_over(memory.block(), 700, 0, 0, place.after())
+                                                : place.comm.recv(memory.data(), 700, 0, 0, place.after());
+      pending.wait();
+      after[place.rank()] = memory.data();
+      auto got = memory.read(), sent = suite::pattern(1000, 0);
+      got.resize(700);
+      sent.resize(700);
+      if (place.rank() == 1) SUITE_CHECK(got == sent, "contents");
+      place.comm.barrier();  // until both have looked
+    });
+    BOOST_TEST(errors.empty(), errors);
+    BOOST_TEST((after[0] == before[1] && after[1] == before[0]) == kind.traded);
+    BOOST_TEST((after[0] == before[0] && after[1] == before[1]) != kind.traded);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(bad_settings_are_refused) {
   BOOST_CHECK_THROW(make_local(0), ConfigError);
   BOOST_CHECK_THROW(make_local(3, {.devices = {cpu()}, .link = {}, .timeout = std::chrono::seconds(1)}), ConfigError);
