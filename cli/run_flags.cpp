@@ -34,8 +34,9 @@ void ParallelFlags::add(CLI::App& command) {
       ->group(group);
   command
       .add_option("--balance", balance,
-                  "Costs that balance the stages: estimated from arithmetic, or measured in a short warm-up of training")
-      ->check(CLI::IsMember({"estimated", "measured"}))
+                  "Costs that balance the stages in training: measured in a short warm-up, estimated from arithmetic, or auto (default): "
+                  "measured where results have the same bits for any split, that is without --shard and for --dp 1 or 2")
+      ->check(CLI::IsMember({"auto", "estimated", "measured"}))
       ->group(group);
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
   command
@@ -64,7 +65,7 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   result.stages = stages;
   if (!schedule.empty()) result.schedule = schedule;
   result.split = split;
-  result.measure = balance == "measured";
+  if (balance != "auto") result.balance = balance == "measured" ? engine::Balance::measured : engine::Balance::estimated;
   result.shard = shard;
   result.active_stages = active_stages;
   result.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;

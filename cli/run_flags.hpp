@@ -20,7 +20,7 @@ struct ParallelFlags : RankFlags {
   std::string schedule;  // empty: 1f1b
   std::string plan;
   std::vector<std::string> split;
-  std::string balance = "estimated";
+  std::string balance = "auto";
   bool shard = false;
   int active_stages = 3;
   std::string dtype = "f32";

@@ -1,10 +1,13 @@
-// The norm of a model's gradients, bucket by bucket.
+// The norm of a model's gradients, bucket by bucket. Its bits do not depend on how the model is split into stages: each parameter is summed
+// by itself, and the parameters in the graph's order.
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include <ppengine/engine/model_rank.hpp>
+#include <ppengine/ops/square_sums.hpp>
 
 namespace ppengine::engine {
 
@@ -13,20 +16,27 @@ class GradientNorm {
   // tensor_rank: of several ranks that have the same parameter the first one counts it.
   GradientNorm(ModelRank& model, int tensor_rank);
 
-  // The sum of squares of what this rank holds of a bucket's gradients. A weight that several stages use counts for its owner alone.
-  // Blocks; one thread at a time.
-  double squares(ops::Stream& stream, int stage, size_t bucket);
+  // Begins anew.
+  void clear();
+  // Adds what this rank holds of a bucket's gradients. A weight that several stages use counts for its owner alone. Blocks; one thread at
+  // a time.
+  void add(ops::Stream& stream, int stage, size_t bucket);
   // The same where all that is not zero lies elsewhere too, one after the other. The bucket has one parameter, and is not sharded.
-  double squares(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count);
+  void add(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count);
+
+  // Sums of squares by parameter: to be added up over the ranks that have parts of the model, then with total().
+  const std::vector<double>& squares() const { return squares_; }
+  static double total(std::span<const double> squares);
 
  private:
-  struct Run {
-    size_t begin, end;  // of this rank's gradients
+  struct Counted {
+    std::vector<int> parameters;
+    ops::SquareSums sums;
   };
-  double sum(ops::Stream& stream, const float* gradients, size_t count);
 
   ModelRank& model_;
-  std::map<int, std::vector<std::vector<Run>>> runs_;  // by stage, then bucket
+  std::map<int, std::vector<Counted>> buckets_;  // by stage
+  std::vector<double> squares_;
   ops::Buffer scratch_;
 };
 

@@ -38,25 +38,17 @@ schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::v
   return schedules::lower(schedules::builtin_schedules().make("forward", request), lowering);
 }
 
-namespace {
-
-std::vector<double> costs_of_nodes(const Graph& graph, const ParallelOptions& options, int64_t batch, int64_t length,
-                                   comm::Communicator* world) {
-  if (!options.measure || !world) return estimated_costs(graph, batch, length);
-  std::vector<double> costs(graph.nodes().size());
-  if (world->rank() == 0)
-    costs = measured_costs_by_node(graph, options.device ? options.device : ops::Device::open(), options.type, batch, length);
-  world->allreduce_values(costs);
-  return costs;
-}
-
-}  // namespace
-
 std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
                                 comm::Communicator* world) {
-  if (options.split.empty())
-    return split_evenly(graph, stages,
-                        stages > 1 ? costs_of_nodes(graph, options, batch, length, world) : estimated_costs(graph, batch, length));
+  if (options.split.empty()) {
+    const bool any_split_alike = options.data <= 2 && !options.sharded();
+    const bool measure =
+        world && stages > 1 && (options.balance == Balance::measured || (options.balance == Balance::automatic && any_split_alike));
+    const auto device = [&] { return options.device ? options.device : ops::Device::open(); };
+    return split_evenly(
+        graph, stages,
+        measure ? measured_costs_by_node(graph, device(), options.type, batch, length, *world) : estimated_costs(graph, batch, length));
+  }
   auto cuts = split_at(graph, options.split);
   if (static_cast<int>(cuts.size()) != stages)
     throw ConfigError(

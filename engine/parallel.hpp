@@ -13,6 +13,11 @@
 
 namespace ppengine::engine {
 
+// What stages are balanced by. Measured in a short warm-up of training, they fit the device best, and no two runs need have the same.
+// automatic: measured where a run's results have the same bits for any split; gradients that more than two ranks sum, or that ranks keep
+// parts of, are added up in an order that depends on it: estimated there.
+enum class Balance { automatic, estimated, measured };
+
 struct ParallelOptions {
   int pipeline = 1, data = 1, tensor = 1;
   bool sequence_parallel = false;  // tensor-parallel ranks divide the tokens where they do not divide the width: norms, residuals
@@ -21,10 +26,10 @@ struct ParallelOptions {
   std::string schedule = "1f1b";
   std::optional<schedules::Plan> plan;  // a plan of the user's own, in place of the schedule
   std::vector<std::string> split;       // modules at which stages begin; empty: balanced by cost
-  bool measure = false;                 // balance by a short measurement in place of an estimate; rank 0 measures
-  bool shard = false;                   // each data-parallel rank keeps a part of parameters, gradients and optimizer state
-  int active_stages = 3;                // sharded: stages of a rank that are gathered at the same time, at most
-  bool always_gather = false;           // sharded: keep only parts even where whole parameters or gradients take less memory
+  Balance balance = Balance::automatic;
+  bool shard = false;          // each data-parallel rank keeps a part of parameters, gradients and optimizer state
+  int active_stages = 3;       // sharded: stages of a rank that are gathered at the same time, at most
+  bool always_gather = false;  // sharded: keep only parts even where whole parameters or gradients take less memory
   ops::Type type = ops::Type::f32;
   std::shared_ptr<ops::Device> device;            // null: SYCL's default
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
@@ -35,8 +40,8 @@ struct ParallelOptions {
 
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
-// Stages as the options cut them, for microbatches of so many sequences. With `measure`, all ranks of `world` call it; without, it may be
-// null.
+// Stages as the options cut them, for microbatches of so many sequences. world: of training, where all ranks call it; null: nothing is
+// measured.
 std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
                                 comm::Communicator* world = nullptr);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 
 #include <ppengine/engine/compiled_stage.hpp>
@@ -25,7 +26,7 @@ std::string look_of(const Graph& graph, const StageCut& piece) {
   return look;
 }
 
-// The best of a few runs, after one that does not count.
+// The best of a few runs: of one alone where that takes long.
 double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_ptr<ops::Device>& device, const CompileOptions& options) {
   ops::Stream stream(device);
   ParameterStore parameters(device, graph, plain_layout(graph, piece.parameters), options.type, /*training=*/true);
@@ -45,15 +46,18 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
   give(Region::workspace, stage.layout().workspace);
   give(Region::inputs, stage.input_bytes());
   give(Region::results, sizeof(float));
-  double best = 0;
-  for (int i = 0; i < 4; ++i) {
+  constexpr int most = 5;
+  constexpr double enough = 0.5;
+  double best = std::numeric_limits<double>::infinity(), spent = 0;
+  for (int i = 0; i < most && spent < enough; ++i) {
     stream.wait();
     const auto begin = std::chrono::steady_clock::now();
     stage.forward(run);
     stage.backward(run);
     stream.wait();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (i > 0) best = i == 1 ? took.count() : std::min(best, took.count());
+    best = std::min(best, took.count());
+    spent += took.count();
   }
   return best;
 }
@@ -61,7 +65,7 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
 }  // namespace
 
 std::vector<double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type, int64_t batch,
-                                           int64_t length) {
+                                           int64_t length, comm::Communicator& world) {
   CompileOptions options;
   options.batch = batch;
   options.length = length;
@@ -70,7 +74,7 @@ std::vector<double> measured_costs_by_node(const Graph& graph, const std::shared
   std::vector<double> costs(graph.nodes().size());
   for (const StageCut& piece : split_everywhere(graph)) {
     const auto [entry, is_new] = known.try_emplace(look_of(graph, piece));
-    if (is_new) entry->second = seconds_of(graph, piece, device, options);
+    if (is_new) entry->second = world.allreduce_value(world.rank() == 0 ? seconds_of(graph, piece, device, options) : 0.0);
     costs[static_cast<size_t>(piece.begin)] = entry->second;
   }
   return costs;

@@ -73,7 +73,6 @@ void Reducer::reset(Tracked& stage) {
 void Reducer::begin(bool add, bool last) {
   for (auto& [index, stage] : stages_) reset(stage);
   if (!add) timings_.clear();
-  squares_ = 0;
   add_ = add;
   last_ = last;
   if (rows_.empty()) return;
@@ -193,11 +192,6 @@ size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
   return packed_count_ * sizeof(float);
 }
 
-double Reducer::squares(const GradientBucket& bucket, size_t index) {
-  return packed_ && !bucket.part ? norm_.squares(stream_, bucket.stage, index, packed_, packed_count_)
-                                 : norm_.squares(stream_, bucket.stage, index);
-}
-
 void Reducer::process(const Job& job) {
   if (job.stage < 0) return rows_.agree(*options_.data);
   while (!job.ready.wait_until(comm::Clock::now() + std::chrono::milliseconds(100))) {
@@ -216,7 +210,10 @@ void Reducer::process(const Job& job) {
     stream_.wait();
   }
   if (!last_ || model_.tied(range)) return;
-  squares_ += squares(bucket, job.bucket);
+  if (packed_ && !bucket.part)
+    norm_.add(stream_, job.stage, job.bucket, packed_, packed_count_);
+  else
+    norm_.add(stream_, job.stage, job.bucket);
   if (options_.reduced) {
     options_.reduced(job.stage, job.bucket, stream_);
     stream_.wait();

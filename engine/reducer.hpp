@@ -39,7 +39,7 @@ class Reducer final : public GradientSink {
   ~Reducer() override;
 
   // A new backward; the one before is finished. add: sharded gradients are added to those that are there. last: after it the gradients are
-  // complete, and are measured and handed on. rows(): what the gradients will be made of.
+  // complete, and are added to the norm (but for tied weights') and handed on. rows(): what the gradients will be made of.
   void begin(bool add, bool last);
   RowGradients& rows() { return rows_; }
   // The pipeline's calls. Error that names the parameter whose gradient comes twice, or not at all.
@@ -51,8 +51,7 @@ class Reducer final : public GradientSink {
   // After an error elsewhere: what is under way will not be finished, and nobody must wait for it.
   void cancel(const std::string& reason);
 
-  // Of the last step, after finish(): the sum of squares of the reduced gradients but those of tied weights.
-  double squares() const { return squares_; }
+  // Of the last step, after finish().
   const std::vector<TimedReduction>& timings() const { return timings_; }
 
  private:
@@ -73,7 +72,6 @@ class Reducer final : public GradientSink {
   void process(const Job& job);
   // Sums a bucket over the ranks; the bytes that were.
   size_t reduce(const GradientBucket& bucket, size_t index);
-  double squares(const GradientBucket& bucket, size_t index);
   void wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
 
   ModelRank& model_;
@@ -86,7 +84,6 @@ class Reducer final : public GradientSink {
   size_t packed_count_ = 0;
   ops::Stream stream_;  // the thread's
   ops::Buffer part_;    // sharded and adding: what has just been reduced
-  double squares_ = 0;
   std::vector<TimedReduction> timings_;
 
   std::mutex mutex_;

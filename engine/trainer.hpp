@@ -105,7 +105,7 @@ class Trainer {
   double run_share(const Share& share, double weight, bool last);
   StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr);
   void fail(const std::exception& error);
-  double squared_norm();
+  void complete_norm();
   void add_times(StepResult& result) const;
 
   TrainerOptions options_;
@@ -119,6 +119,7 @@ class Trainer {
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
   std::unique_ptr<comm::Communicator> reducing_;                      // of the data-parallel ranks, for the reducer alone
   std::unique_ptr<GradientNorm> norm_;
+  std::vector<double> figures_;       // of a step, to be added up over the ranks
   std::unique_ptr<Reducer> reducer_;  // null: nothing to reduce
   // Batches whose gradients are there already, and the weight of their losses.
   struct Held {

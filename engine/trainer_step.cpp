@@ -116,6 +116,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
   double loss = held_.loss;
   if (options_.optimizer_in_backward) optimizer_->begin_step();
+  norm_->clear();
   try {
     for (size_t i = 0; i < shares.size(); ++i) loss += run_share(shares[i], weight, i + 1 == shares.size());
   } catch (const std::exception& error) {
@@ -125,11 +126,17 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   tied_gradients_->sum(pipeline_->stream());
   // The loss adds up over all ranks but tensor-parallel ones, which have the same; the norm over the stages of one data-parallel rank (they
   // are equal on the others), or over all where each has a part.
-  double figures[2] = {mesh_.place().tensor == 0 ? loss : 0.0, mesh_.place().data == 0 || model_->sharding() ? squared_norm() : 0.0};
-  mesh_.world().allreduce_values(std::span(figures));
+  if (mesh_.place().data == 0 || model_->sharding())
+    complete_norm();
+  else
+    norm_->clear();
+  figures_ = norm_->squares();
+  figures_.push_back(mesh_.place().tensor == 0 ? loss : 0.0);
+  mesh_.world().allreduce_values(std::span(figures_));
   StepResult result;
-  result.loss = figures[0] / double(valid);
-  result.grad_norm = std::sqrt(figures[1]) * scale_;
+  result.loss = figures_.back() / double(valid);
+  figures_.pop_back();
+  result.grad_norm = std::sqrt(GradientNorm::total(figures_)) * scale_;
   if (options_.grad_clip > 0) scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
   if (options_.optimizer_in_backward) {
     for (int stage : model_->stages())  // the others have been updated
@@ -149,15 +156,13 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   return result;
 }
 
-// The reducer has measured what it has reduced, but for tied weights, whose gradients are whole only now.
-double Trainer::squared_norm() {
-  double total = reducer_ ? reducer_->squares() : 0.0;
+// The reducer has added what it has reduced, but for tied weights, whose gradients are whole only now.
+void Trainer::complete_norm() {
   for (int stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i)
-      if (!reducer_ || model_->tied(buckets[i])) total += norm_->squares(pipeline_->stream(), stage, i);
+      if (!reducer_ || model_->tied(buckets[i])) norm_->add(pipeline_->stream(), stage, i);
   }
-  return total;
 }
 
 void Trainer::add_times(StepResult& result) const {

@@ -45,6 +45,7 @@ constexpr Name names[] = {
     {"optimizer", "sum_rows_bf16"},
     {"optimizer", "sum_partial"},
     {"optimizer", "sum_squares_partial"},
+    {"optimizer", "sum_squares_chunks"},
     {"optimizer", "sum_final"},
     {"optimizer", "adamw"},
     {"optimizer", "adamw_copy"},

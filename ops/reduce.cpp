@@ -7,25 +7,23 @@ namespace ppengine::ops {
 namespace {
 
 constexpr int64_t most_groups = 256;
-constexpr size_t group_size = 256, smallest_sub_group = 4;
 
 void reduce(Stream& stream, PlainKernel first_stage, const float* src, float* result, int64_t count, void* workspace) {
   Device& device = stream.device();
   if (count <= 0) return stream.zero(result, sizeof(float));
   const bool cpu = device.info().is_cpu;
-  const size_t size = cpu ? cpu_lanes : group_size;
   const int64_t most = cpu ? std::min(device.info().compute_units * static_cast<int64_t>(cpu_groups_per_core), most_groups) : most_groups;
   const int64_t unit = 4096;
   const int64_t chunk = divide_up(divide_up(count, most), unit) * unit;
   plain_kernel(device, first_stage)
-      .launch(stream, static_cast<size_t>(divide_up(count, chunk)), size, src, static_cast<float*>(workspace), count, chunk);
+      .launch(stream, static_cast<size_t>(divide_up(count, chunk)), reduction_group(device), src, static_cast<float*>(workspace), count,
+              chunk);
   plain_kernel(device, PlainKernel::sum_final).launch(stream, 1, cpu_lanes, static_cast<const float*>(workspace), result);
 }
 
 }  // namespace
 
-// Their number, then a pair for each sub-group.
-size_t reduce_workspace() { return (1 + most_groups * (group_size / smallest_sub_group)) * 2 * sizeof(float); }
+size_t reduce_workspace() { return partial_sums_bytes(most_groups); }
 
 void sum(Stream& stream, const float* src, float* result, int64_t count, void* workspace) {
   reduce(stream, PlainKernel::sum_partial, src, result, count, workspace);

@@ -38,6 +38,7 @@ enum class PlainKernel : uint8_t {
   sum_rows_bf16,
   sum_partial,
   sum_squares_partial,
+  sum_squares_chunks,
   sum_final,
   adamw,
   adamw_copy,

@@ -92,10 +92,9 @@ inline void store_partial(float* workspace, Exact sum) {
 
 // Exact sums of what term() makes of `terms` elements at a time: several additions hide each other's latency.
 template <int terms, class Term>
-inline void partial_sum(const float* src, float* workspace, long count, long chunk, Term term) {
+inline void partial_sum(const float* src, float* workspace, long begin, long end, Term term) {
   const auto item = item_1d();
   const long lane = item.get_local_id(0), size = item.get_local_range(0);
-  const long begin = static_cast<long>(item.get_group(0)) * chunk, end = lesser(begin + chunk, count);
   Exact sums[4];
   long i = begin;
   for (; i + 4 * terms * size <= end; i += 4 * terms * size)
@@ -115,16 +114,28 @@ inline void partial_sum(const float* src, float* workspace, long count, long chu
 }
 
 KERNEL_1D sum_partial(const float* src, float* workspace, long count, long chunk) {
-  partial_sum<1>(src, workspace, count, chunk, [](const float (&values)[1]) { return values[0]; });
+  const long begin = static_cast<long>(item_1d().get_group(0)) * chunk;
+  partial_sum<1>(src, workspace, begin, lesser(begin + chunk, count), [](const float (&values)[1]) { return values[0]; });
 }
 
 // Squares have one sign: the rounding of sums of four of them, to either side, is far below that of the result.
-KERNEL_1D sum_squares_partial(const float* src, float* workspace, long count, long chunk) {
-  partial_sum<4>(src, workspace, count, chunk, [](const float (&values)[4]) {
+struct FourSquares {
+  float operator()(const float (&values)[4]) const {
     float sum = values[0] * values[0];
     for (int t = 1; t < 4; ++t) sum = sycl::fma(values[t], values[t], sum);
     return sum;
-  });
+  }
+};
+
+KERNEL_1D sum_squares_partial(const float* src, float* workspace, long count, long chunk) {
+  const long begin = static_cast<long>(item_1d().get_group(0)) * chunk;
+  partial_sum<4>(src, workspace, begin, lesser(begin + chunk, count), FourSquares());
+}
+
+// Chunks from anywhere: [chunks[2 i], chunks[2 i + 1]) for group i.
+KERNEL_1D sum_squares_chunks(const float* src, const long* chunks, float* workspace) {
+  const long group = static_cast<long>(item_1d().get_group(0));
+  partial_sum<4>(src, workspace, chunks[2 * group], chunks[2 * group + 1], FourSquares());
 }
 
 // One work-group; its first sub-group adds up the partial sums.

@@ -22,6 +22,7 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
       layout.shard = shard ? Setup::least : Setup::none;
       TrainerOptions how = options(layout);
       how.parallel.active_stages = 2;
+      how.parallel.balance = Balance::estimated;  // the same stages for both
       on_ranks(how, [&](comm::Communicator& world) {
         Trainer trainer(graph, how, world, 8, 9);
         trainer.step(make_batch(8, 9, 17, 1), 1e-2);

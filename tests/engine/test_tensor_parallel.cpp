@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(recomputed_blocks_and_measured_stages_train_alike) {
   TrainerOptions recomputed = options(2, "1f1b", 2, 2, 4), measured = recomputed;
   recomputed.recompute = true;
   check_alike(train(graph, recomputed, data), expected);
-  measured.parallel.measure = true;
+  measured.parallel.balance = Balance::measured;
   check_alike(train(graph, measured, data), expected);
 }
 

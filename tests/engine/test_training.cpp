@@ -1,4 +1,6 @@
 // One truth: every schedule, split and number of ranks trains like one rank; nothing is allocated in a steady step.
+#include <optional>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measured.hpp>
 #include <ppengine/engine/node.hpp>
@@ -84,6 +86,21 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_the_losses_norms_and_weights_of_one_ra
     }
 }
 
+// The residual goes through stages that do not use it, and is read again in the backward of the stage that sends it.
+BOOST_AUTO_TEST_CASE(cuts_inside_of_blocks_train_like_one_rank) {
+  const auto data = batches(4, 8, true);
+  for (const bool rms : {false, true}) {
+    const auto graph = make_model({.layers = 2, .rms = rms});
+    const Outcome expected = train(graph, options("gpipe", 1, 1, 1), data);
+    for (TrainerOptions how : {options("gpipe", 4, 4, 4), options("1f1b", 4, 4, 4), options("interleavedzerobubble", 2, 4, 4),
+                               options("zbvzerobubble", 2, 4, 4), options("dualpipev", 2, 4, 4), options("loopedbfs", 1, 4, 4)})
+      BOOST_TEST_CONTEXT(how.parallel.schedule << " on " << how.parallel.pipeline << " ranks, rms " << rms) {
+        how.parallel.split = {"transformer.h.0.mlp", "transformer.h.0.mlp.c_proj", "transformer.h.1.attn.c_proj"};
+        check_same(train(graph, how, data), expected);
+      }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_stage_may_hold_nothing_but_the_loss) {
   const auto graph = make_model({.layers = 1});
   const auto data = batches(3, 4, true);
@@ -133,6 +150,26 @@ BOOST_AUTO_TEST_CASE(a_run_repeated_gives_the_same_bits) {
                 second = train(graph, options("zbvzerobubble", 2, 4, 3), data);
   BOOST_TEST(first.losses == second.losses, boost::test_tools::per_element());
   BOOST_TEST(difference(first.weights, second.weights) == 0.0);
+}
+
+// A split that follows from measured times is another one in every run.
+BOOST_AUTO_TEST_CASE(any_split_gives_the_same_bits) {
+  for (const bool tied : {false, true}) {
+    const auto graph = make_model({.layers = 3, .tied = tied});
+    const auto data = batches(4, 6, true);
+    TrainerOptions how = options("1f1b", 2, 2, 3);
+    how.grad_clip = 0.05;  // far below the norm: its bits go into every weight
+    std::optional<Outcome> first;
+    for (const char* cut : {"transformer.h.0", "transformer.h.1", "transformer.h.1.mlp", "transformer.h.2", "transformer.ln_f", "lm_head"})
+      BOOST_TEST_CONTEXT("split at " << cut << ", tied " << tied) {
+        how.parallel.split = {cut};
+        const Outcome outcome = train(graph, how, data);
+        if (!first) first = outcome;
+        BOOST_TEST(outcome.losses == first->losses, boost::test_tools::per_element());
+        BOOST_TEST(outcome.norms == first->norms, boost::test_tools::per_element());
+        BOOST_TEST(difference(outcome.weights, first->weights) == 0.0);
+      }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(dropout_does_not_depend_on_split_or_microbatches) {
@@ -189,6 +226,7 @@ BOOST_AUTO_TEST_CASE(activation_memory_follows_the_plan_and_not_the_number_of_mi
   const auto blocks = [&](const char* schedule, int microbatches) {
     size_t bytes = 0;
     TrainerOptions how = options(schedule, 4, 4, microbatches);
+    how.parallel.balance = Balance::estimated;
     how.parallel.device = shared_device();
     on_ranks(4, [&](comm::Communicator& world) {
       Trainer trainer(graph, how, world, microbatches, 9);
@@ -236,7 +274,7 @@ BOOST_AUTO_TEST_CASE(stages_balanced_by_a_measurement_train_alike) {
   const auto graph = make_model({.layers = 4});
   const auto data = batches(3, 4);
   TrainerOptions how = options("1f1b", 3, 3, 4);
-  how.parallel.measure = true;
+  how.parallel.balance = Balance::measured;
   check_same(train(graph, how, data), train(graph, options("gpipe", 1, 1, 1), data));
 }
 

@@ -3,6 +3,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/square_sums.hpp>
 
 #include "layers.hpp"
 
@@ -188,6 +189,26 @@ BOOST_AUTO_TEST_CASE(column_sums) {
       for (double& value : expected) value += 3;
       check_close("accumulated", more.get(), expected, 2e-6);
     }
+}
+
+BOOST_AUTO_TEST_CASE(sums_of_squares_of_many_ranges) {
+  Stream stream(device());
+  const auto values = random_values(300000, 5, 1000);
+  const Array src(stream, values);
+  const std::vector<ops::SquareSums::Range> ranges{{3, 1}, {10, 0}, {16, 17}, {40, 4097}, {70001, 200003}, {299999, 1}};
+  ops::SquareSums all(device(), ranges);
+  const std::vector<double> sums = all.of(stream, src.f32());
+  BOOST_REQUIRE_EQUAL(sums.size(), ranges.size());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    double expected = 0;
+    for (size_t k = 0; k < ranges[i].count; ++k) expected += double(values[ranges[i].begin + k]) * values[ranges[i].begin + k];
+    BOOST_TEST(std::abs(sums[i] - expected) <= expected * 1.2e-7, "range " << i << ": " << sums[i] << " " << expected);
+    ops::SquareSums alone(device(), std::span(&ranges[i], 1));
+    BOOST_TEST(alone.of(stream, src.f32()).front() == sums[i]);
+    const Array moved(stream, std::vector<float>(values.begin() + static_cast<long>(ranges[i].begin), values.end()));
+    const ops::SquareSums::Range first{0, ranges[i].count};
+    BOOST_TEST(ops::SquareSums(device(), std::span(&first, 1)).of(stream, moved.f32()).front() == sums[i]);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(sums_are_accurate_to_the_last_place) {
