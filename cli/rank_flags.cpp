@@ -46,6 +46,7 @@ void check_fits_here(int ranks) {
   const auto* known = dynamic_cast<const Error*>(&error);
   const auto* peer = dynamic_cast<const CommError*>(&error);
   std::optional<comm::Failure> failure = world ? world->failure() : std::nullopt;
+  if (failure && failure->rank == me.rank) failure.reset();  // this very error, told to the others when it came up
   if (world && !failure) world->abort(error.what());
   const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
   if (me.rank == (first_gone ? 1 : 0)) {

@@ -118,10 +118,21 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
   prepare(inputs.microbatches, inputs.batch->length);
   step_ = &inputs;
   recorder_ = recorder;
+  try {
+    carry_out(inputs);
+  } catch (const std::exception& error) {
+    if (options_.peers && !options_.peers->failure()) options_.peers->abort(error.what());
+    throw;
+  }
+  step_ = nullptr;
+  recorder_ = nullptr;
+}
+
+void Pipeline::carry_out(const StepInputs& inputs) {
   upload_inputs(inputs);
   losses_.clear();
   for (auto& stage : stages_) stage->weight_gradients = 0;
-  schedules::execute(plan_, model_.rank(), *this, recorder);
+  schedules::execute(plan_, model_.rank(), *this, recorder_);
   for (auto& stage : stages_) {
     const int loss = model_.graph().loss_value();
     if (loss < 0) continue;
@@ -139,8 +150,6 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
       flight.sent_gradient.wait();
       flight = {};
     }
-  step_ = nullptr;
-  recorder_ = nullptr;
 }
 
 void Pipeline::shadow(GradientSink* sink, bool zeros) {

@@ -51,7 +51,8 @@ class Pipeline final : public schedules::ActionHandler {
 
   // Compiles for the microbatches' shapes where that has not happened yet (primitives, memory).
   void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length);
-  // Runs the plan once. Blocks until this rank's work is done.
+  // Runs the plan once. Blocks until this rank's work is done. What goes wrong ends the run for the ranks of the plan too: messages that
+  // they wait for will not come, and this rank's memory may be gone soon.
   void run(const StepInputs& inputs, TimelineRecorder* recorder = nullptr);
   // Takes part in what the plan does with the data-parallel ranks, without data of its own: gathers sharded stages and, with a sink, gives
   // the gradients that are there, or zeros.
@@ -90,6 +91,7 @@ class Pipeline final : public schedules::ActionHandler {
   InFlight& in_flight(Stage& stage, int microbatch);
   const CompiledStage& compiled(Stage& stage, int microbatch);
   Run make_run(Stage& stage, int microbatch, ops::Stream& stream);
+  void carry_out(const StepInputs& inputs);
   void upload_inputs(const StepInputs& inputs);
   void upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range);
   void begin_forward(Stage& stage, int microbatch);

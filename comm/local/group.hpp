@@ -82,6 +82,8 @@ class Group {
     int arrived = 0, left = 0;
   };
 
+  // The other side of a message, where it has come already; otherwise the post waits for it.
+  std::optional<Post> meet(int from, int to, Post& post, std::deque<Post> Lane::* mine, std::deque<Post> Lane::* theirs);
   Mover& mover(int rank) const { return *world_->movers[static_cast<size_t>(world_rank(rank))]; }
   void transfer(int from, int to, Post send, Post recv);
   void trade(const Post& send, const Post& recv);

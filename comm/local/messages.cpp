@@ -22,32 +22,27 @@ std::optional<Group::Post> take(std::deque<Group::Post>& posts, int tag) {
 
 }  // namespace
 
-void Group::post_send(int from, int to, Post post) {
-  std::optional<Post> recv;
-  {
-    const std::lock_guard lock(world_->signal->mutex);
-    Lane& lane = lanes_[{from, to}];
-    recv = take(lane.recvs, post.operation->tag());
-    if (!recv) {
-      lane.sends.push_back(std::move(post));
-      return;
-    }
+std::optional<Group::Post> Group::meet(int from, int to, Post& post, std::deque<Post> Lane::* mine, std::deque<Post> Lane::* theirs) {
+  const std::lock_guard lock(world_->signal->mutex);
+  if (world_->signal->failure) return {};  // who waits is told so; the peer's memory may be gone
+  Lane& lane = lanes_[{from, to}];
+  auto found = take(lane.*theirs, post.operation->tag());
+  if (!found) {
+    (lane.*mine).push_back(std::move(post));
+    return {};
   }
-  transfer(from, to, std::move(post), std::move(*recv));
+  const bool sends = mine == &Lane::sends;
+  world_->track(world_rank(sends ? from : to), post.operation);
+  world_->track(world_rank(sends ? to : from), found->operation);
+  return found;
+}
+
+void Group::post_send(int from, int to, Post post) {
+  if (auto recv = meet(from, to, post, &Lane::sends, &Lane::recvs)) transfer(from, to, std::move(post), std::move(*recv));
 }
 
 void Group::post_recv(int from, int to, Post post) {
-  std::optional<Post> send;
-  {
-    const std::lock_guard lock(world_->signal->mutex);
-    Lane& lane = lanes_[{from, to}];
-    send = take(lane.sends, post.operation->tag());
-    if (!send) {
-      lane.recvs.push_back(std::move(post));
-      return;
-    }
-  }
-  transfer(from, to, std::move(*send), std::move(post));
+  if (auto send = meet(from, to, post, &Lane::recvs, &Lane::sends)) transfer(from, to, std::move(*send), std::move(post));
 }
 
 void Group::transfer(int from, int to, Post send, Post recv) {
@@ -61,11 +56,6 @@ void Group::transfer(int from, int to, Post send, Post recv) {
     }
     world_->signal->changed.notify_all();
     return;
-  }
-  {
-    const std::lock_guard lock(world_->signal->mutex);
-    world_->track(world_rank(from), send.operation);
-    world_->track(world_rank(to), recv.operation);
   }
   if (send.block && recv.block && send.block->can_trade(*recv.block) && !world_->link.on()) return trade(send, recv);
   const Mover& source = mover(from);
