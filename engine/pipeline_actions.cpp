@@ -190,6 +190,7 @@ comm::Pending Pipeline::exchange(comm::Message::Kind kind, Stage& stage, int mic
   const bool sending = kind == comm::Message::Kind::send;
   const int receiver = sending ? (backward ? stage.index - 1 : stage.index + 1) : stage.index;
   std::vector<comm::Message> messages;
+  messages.reserve(buffers.size());
   for (size_t k = 0; k < buffers.size(); ++k)
     messages.push_back({kind, run.at(buffers[k]), shape.bytes(buffers[k]), peer, tag(receiver, microbatch, backward, k)});
   return options_.peers->exchange(messages, stream_);
