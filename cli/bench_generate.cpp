@@ -150,9 +150,8 @@ void BenchGenerateFlags::run() {
   if (!prints) return;
   const engine::Spread prefill = engine::spread_of(result.prefill), decode = engine::spread_of(result.decode);
   // A step reads all weights once, for all sequences of its group.
-  const double group =
-      double((batch_size + std::min<std::int64_t>(batch_size, parallel.pp) - 1) / std::min<std::int64_t>(batch_size, parallel.pp));
-  const double share = decode.median / group * result.weight_bytes / result.read_rate;
+  const std::int64_t groups = std::min<std::int64_t>(batch_size, parallel.pp), group = (batch_size + groups - 1) / groups;
+  const double share = decode.median / static_cast<double>(group) * result.weight_bytes / result.read_rate;
   if (json) {
     fmt::print("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
                                       {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},

@@ -63,6 +63,7 @@ FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& opt
   const auto caps = options.effective();
   for (const auto& bucket : assign_buckets(reduced, caps, BucketOrder::by_closing)) {
     std::vector<const FlatItem*> members;
+    members.reserve(bucket.size());
     for (size_t i : bucket) members.push_back(order[i]);
     add(members);
   }

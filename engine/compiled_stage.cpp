@@ -167,7 +167,7 @@ struct CompiledStage::Builder {
       const BufferId weights = fixed(Region::parameters, range.compute_offset, range.compute_bytes);
       const BufferId gradient = fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float));
       emit.set_parameter(range.id, weights, gradient);
-      operands_.push_back({range.id, weights, gradient});
+      operands.push_back({range.id, weights, gradient});
     }
     for (size_t i = 0; i < graph.values().size(); ++i) {
       const int id = static_cast<int>(i);
@@ -211,13 +211,13 @@ struct CompiledStage::Builder {
     for (int i : block) emit.forget(i);
     const size_t begin = into.size();
     for (int i : block) emit_forward_of(i);
-    again_.push_back({begin, into.size()});
+    again.emplace_back(begin, into.size());
   }
 
   void emit_backward(Program& input_half, Program& weight_half) {
     emit.begin_backward();
     emit.set_targets({&input_half, &input_half, &weight_half});
-    again_.clear();
+    again.clear();
     const auto offsets_in = message_offsets(cut.sends, stage.bytes_out_), offsets_out = message_offsets(cut.receives, stage.bytes_in_);
     for (size_t k = 0; k < cut.sends.size(); ++k)
       emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, offsets_in[k], emit.value_bytes(cut.sends[k])));
@@ -238,9 +238,9 @@ struct CompiledStage::Builder {
       const bool is_loss = node(i).output == graph.loss_value();
       if (!is_loss && emit.output_gradient() == no_buffer) continue;
       compiled(i)->backward(emit);
-      differentiated_.insert(node(i).parameters.begin(), node(i).parameters.end());
+      differentiated.insert(node(i).parameters.begin(), node(i).parameters.end());
     }
-    for (size_t k = again_.size(); k-- > 0;) drop_unused(input_half, again_[k].first, again_[k].second, &weight_half);
+    for (size_t k = again.size(); k-- > 0;) drop_unused(input_half, again[k].first, again[k].second, &weight_half);
     for (size_t k = 0; k < cut.receives.size(); ++k) {
       const int id = cut.receives[k];
       const BufferId made = emit.gradient(id);
@@ -262,7 +262,7 @@ struct CompiledStage::Builder {
   // A parameter of a node whose backward was asked for, but whose gradient nobody writes, is a mistake in an op.
   std::vector<Final> find_finals(const Program& program) const {
     std::vector<Final> found;
-    for (const Operand& one : operands_) {
+    for (const Operand& one : operands) {
       bool written = false;
       Final final{0, one.parameter};
       for (size_t i = 0; i < program.size(); ++i) {
@@ -273,7 +273,7 @@ struct CompiledStage::Builder {
       }
       if (written)
         found.push_back(final);
-      else if (differentiated_.contains(one.parameter))
+      else if (differentiated.contains(one.parameter))
         throw ConfigError(fmt::format("{} gets no gradient: the op that uses it never calls parameter_gradients",
                                       graph.parameters()[static_cast<size_t>(one.parameter)].name));
     }
@@ -285,13 +285,13 @@ struct CompiledStage::Builder {
     int parameter;
     BufferId weights, gradient;
   };
-  std::vector<Operand> operands_;
-  std::set<int> differentiated_;                  // parameters of the nodes that the gradient reaches
-  std::vector<std::pair<size_t, size_t>> again_;  // ranges of instructions that run a forward again
+  std::vector<Operand> operands;
+  std::set<int> differentiated;                  // parameters of the nodes that the gradient reaches
+  std::vector<std::pair<size_t, size_t>> again;  // ranges of instructions that run a forward again
 };
 
-CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& graph, const StageCut& cut, const ParameterStore& parameters,
-                             const CompileOptions& options, ops::MemoryCounter* counter)
+CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const Graph& graph, const StageCut& cut,
+                             const ParameterStore& parameters, const CompileOptions& options, ops::MemoryCounter* counter)
     : options_(options), parameters_(parameters) {
   Builder builder(*this, *device, graph, cut);
   builder.order = needed_nodes(graph, cut, options.loss, options.output, options.cache_capacity > 0);
@@ -310,7 +310,7 @@ CompiledStage::CompiledStage(std::shared_ptr<ops::Device> device, const Graph& g
     if (options.split_backward) final_in_weight_ = builder.find_finals(weight_);
     for (const Bucket& bucket : parameters.buckets())
       for (int id : bucket.parameters)
-        if (bucket.reduced() && !builder.differentiated_.contains(id)) without_gradient_.push_back(id);
+        if (bucket.reduced() && !builder.differentiated.contains(id)) without_gradient_.push_back(id);
   }
   layout_ = place_buffers(buffers_, forward_, full_, input_, weight_);
   cache_bytes_ = builder.emit.cache_bytes();

@@ -14,7 +14,7 @@ namespace ppengine::engine {
 
 class CompiledStage {
  public:
-  CompiledStage(std::shared_ptr<ops::Device> device, const Graph& graph, const StageCut& cut, const ParameterStore& parameters,
+  CompiledStage(const std::shared_ptr<ops::Device>& device, const Graph& graph, const StageCut& cut, const ParameterStore& parameters,
                 const CompileOptions& options, ops::MemoryCounter* counter = nullptr);
 
   const CompileOptions& options() const { return options_; }

@@ -85,7 +85,7 @@ class GraphFuser {
     for (int value : node(i).inputs) inputs.push_back(values_[at(value)]);
     auto op = node(i).op;
     if (narrow_table)
-      op = make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_), *op->first_token());
+      op = make_packed_embedding_node(packed_weight(from_.parameters()[at(node(i).parameters[0])], weights_), op->first_token().value());
     const Value result = to_.add_node(node(i).module, std::move(op), inputs, node(i).parameters, info.width, info.kind);
     to_.values_[at(result.id)].row_parts = info.row_parts;
     return result;

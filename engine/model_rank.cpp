@@ -26,12 +26,14 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
   }
   const int shards = options_.sharding ? options_.sharding->data->size() : 1;
   std::vector<FlatLayout> layouts;
+  layouts.reserve(stages_.size());
   for (int stage : stages_) layouts.push_back(layout_of(cuts_[static_cast<size_t>(stage)], shards));
   const Shard shard = shard_for(layouts);
   for (FlatLayout& layout : layouts)
     stores_.emplace_back(device_, *graph_, std::move(layout), options_.compute, options_.training, &memory_, shard, options_.weights);
   if (!options_.sharding) return;
   std::vector<ParameterStore*> stores;
+  stores.reserve(stores_.size());
   for (ParameterStore& store : stores_) stores.push_back(&store);
   sharding_ = std::make_unique<Sharding>(*options_.sharding, stages_, std::move(stores), device_, options_.training, memory_);
 }

@@ -74,12 +74,13 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 
 FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
   std::vector<FlatItem> items;
+  items.reserve(ids.size());
   for (int id : ids) items.push_back({id, static_cast<size_t>(graph.parameters()[static_cast<size_t>(id)].shape.count()), 0});
   return make_layout(items, {.caps = {SIZE_MAX}});
 }
 
-ParameterStore::ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
-                               ops::MemoryCounter* counter, Shard shard, const ops::WeightStorage& weights)
+ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const Graph& graph, FlatLayout layout, ops::Type compute,
+                               bool training, ops::MemoryCounter* counter, Shard shard, const ops::WeightStorage& weights)
     : graph_(graph), compute_type_(compute), layout_(std::move(layout)), shard_(shard), weights_(weights) {
   const bool packed = weights.format != ops::WeightFormat::f32;
   PPENGINE_ASSERT(!packed || (!training && !sharded() && compute == ops::Type::f32));
@@ -168,10 +169,10 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
   const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32;
   if (in_place) stream.wait();
   // All of it in one place: turned as it is written.
-  float* const directly = in_place && !packs && !sharded() ? target + range.offset : nullptr;
+  const bool directly = in_place && !packs && !sharded();
   if (range.transposed) {
     if (!directly) turned.resize(range.count);
-    float* const to = directly ? directly : turned.data();
+    float* const to = directly ? target + range.offset : turned.data();
     transpose(source, to, static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
     if (directly) return;
     source = to;

@@ -49,7 +49,7 @@ FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids);
 
 class ParameterStore {
  public:
-  ParameterStore(std::shared_ptr<ops::Device> device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
+  ParameterStore(const std::shared_ptr<ops::Device>& device, const Graph& graph, FlatLayout layout, ops::Type compute, bool training,
                  ops::MemoryCounter* counter = nullptr, Shard shard = {}, const ops::WeightStorage& weights = {});
 
   const std::vector<ParameterRange>& ranges() const { return ranges_; }  // by offset

@@ -42,6 +42,7 @@ std::vector<Interval> intervals(const Program& program, const std::vector<Buffer
     for (BufferId id : program[i].writes) touch(id);
   }
   std::vector<Interval> list;
+  list.reserve(found.size());
   for (auto& [id, interval] : found) list.push_back(interval);
   return list;
 }

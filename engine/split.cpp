@@ -72,7 +72,7 @@ std::string cut_name(const Graph& graph, int node) {
   const std::string& before = graph.nodes()[static_cast<size_t>(node - 1)].module;
   // The outermost enclosing module that begins here.
   for (size_t end = module.find('.');; end = module.find('.', end + 1)) {
-    const std::string prefix = module.substr(0, end);
+    std::string prefix = module.substr(0, end);
     if (!inside(before, prefix)) {
       for (int i = 0; i < node; ++i)
         if (inside(graph.nodes()[static_cast<size_t>(i)].module, prefix)) return "";

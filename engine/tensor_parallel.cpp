@@ -112,9 +112,15 @@ class GraphSharder {
     if (any(Has::width)) return on_part_of_width(node, info);
     if (any(Has::rows))
       if (auto part = node.op->rows_part(rank_, ranks_)) return on_part_of_rows(node, info, std::move(part));
-    std::vector<Value> inputs;
-    for (int id : node.inputs) inputs.push_back(everything(id));
+    const auto inputs = each_input(node, [&](int id) { return everything(id); });
     return {to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind)};
+  }
+
+  static std::vector<Value> each_input(const Node& node, const auto& made_of) {
+    std::vector<Value> values;
+    values.reserve(node.inputs.size());
+    for (int id : node.inputs) values.push_back(made_of(id));
+    return values;
   }
 
   Place on_part_of_width(const Node& node, const ValueInfo& info) {
@@ -124,16 +130,15 @@ class GraphSharder {
       throw ConfigError(fmt::format("--tp {}: {} ({}) cannot work on a part of its input; the tensor plan must keep it whole", ranks_,
                                     node.module, node.op->kind()));
     check_divides(info.width, "width", node.module);
-    std::vector<Value> inputs;
-    for (int id : node.inputs) inputs.push_back(place(id).value);
+    const auto inputs = each_input(node, [&](int id) { return place(id).value; });
     return {to_.add_node(node.module, std::move(part), inputs, {}, info.width / ranks_, info.kind), Has::width};
   }
 
   Place on_part_of_rows(const Node& node, const ValueInfo& info, std::shared_ptr<const NodeOp> part) {
-    std::vector<Value> inputs;
-    for (int id : node.inputs)
-      inputs.push_back(place(id).has == Has::rows ? place(id).value
-                                                  : meet(TensorMeeting::take_rows, node.module, everything(id), whole_width(id)));
+    const auto inputs = each_input(node, [&](int id) {
+      if (place(id).has == Has::rows) return place(id).value;
+      return meet(TensorMeeting::take_rows, node.module, everything(id), whole_width(id));
+    });
     const Value result = to_.add_node(node.module, std::move(part), inputs, node.parameters, info.width, info.kind);
     set_row_parts(result);
     return {result, Has::rows};

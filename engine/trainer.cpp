@@ -25,11 +25,10 @@ void refuse_unused(const Graph& graph, const std::vector<StageCut>& cuts) {
 
 Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
                  int64_t length)
-    : options_(options), mesh_(world, options_.parallel.mesh()) {
+    : options_(options), mesh_(world, options_.parallel.mesh()), graph_(std::move(graph)) {
   const ParallelOptions& parallel = options_.parallel;
-  graph_ = graph;
   if (options_.verify && world.size() > 1) check_settings(batch_size, length);
-  graph_ = shard_graph(graph, mesh_.place().tensor, parallel.tensor, parallel.sequence_parallel);
+  graph_ = shard_graph(graph_, mesh_.place().tensor, parallel.tensor, parallel.sequence_parallel);
   if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
   if (batch_size % parallel.data != 0)
     throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data,

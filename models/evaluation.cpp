@@ -55,7 +55,7 @@ void answer_questions(const std::string& ask, engine::Evaluator& evaluator, comm
                       EvaluationResult& result) {
   auto sums = addition::held_out_sums();
   result.sums = static_cast<std::int64_t>(sums.size());
-  if (!ask.empty()) sums.push_back(*addition::parse_question(ask));
+  if (!ask.empty()) sums.push_back(addition::parse_question(ask).value());
   const auto answers = addition::answer_sums(evaluator, world, sums, vocabulary);
   for (std::size_t i = 0; i < static_cast<std::size_t>(result.sums); ++i) result.right_sums += answers[i] == sums[i].answer();
   if (!ask.empty()) result.answer = addition::show(sums.back(), answers.back());

@@ -81,12 +81,12 @@ GenerationRun::GenerationRun(GenerationOptions options)
   };
   if (!options_.texts.empty() && !tokenizer_) throw missing("--prompt");
   if (!options_.stops.empty() && !tokenizer_) throw missing("--stop");
-  StopMatcher{options_.stops};  // refuses empty ones
+  static_cast<void>(StopMatcher(options_.stops));  // refuses empty ones
   const std::size_t count = options_.texts.size() + options_.ids.size();
   if (count == 0) throw ConfigError("there is no prompt: give --prompt TEXT, --ids 1,2,3 or --prompts FILE");
   for (const std::string& text : options_.texts) {
     // A tokenizer may put a token before every text; an empty prompt is a mistake all the same.
-    prompts_.push_back(text.empty() ? std::vector<std::int32_t>() : tokenizer_->encode(text));
+    prompts_.push_back(text.empty() ? std::vector<std::int32_t>() : tokenizer_.value().encode(text));
   }
   for (std::size_t i = 0; i < prompts_.size(); ++i) {
     check_prompt(prompts_[i], name_of(i, count), source_.config);

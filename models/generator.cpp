@@ -125,7 +125,7 @@ struct Generator::Impl {
   void choose(Group& group, std::size_t sequence, std::span<float> logits) {
     group.message.wait();
     Chooser& chooser = group.choosers[sequence];
-    group.tokens[sequence] = chooser.sampler->choose(logits, chooser.history);
+    group.tokens[sequence] = chooser.sampler.value().choose(logits, chooser.history);
     chooser.history.push_back(group.tokens[sequence]);
   }
 
@@ -212,12 +212,12 @@ struct Generator::Impl {
     if (std::ranges::none_of(group.running, [](const auto& one) { return one.has_value(); })) return;
     Job job{Job::step, index, 0, 0, 0, std::vector<std::int32_t>(group.running.size(), ~0)};
     for (std::size_t i = 0; i < group.running.size(); ++i) {
-      ids[i] = group.running[i] ? group.running[i]->token : 0;
-      if (!group.running[i]) continue;
-      const Running& one = *group.running[i];
+      const std::optional<Running>& one = group.running[i];
+      ids[i] = one ? one->token : 0;
+      if (!one) continue;
       // Behind its prompt; one that fills the cache ends with the token that it has, and needs no place any more.
-      const auto free = std::min(one.position + 1, static_cast<std::int32_t>(options.capacity) - 1);
-      job.positions[i] = one.begins ? ~free : one.position;
+      const auto free = std::min(one->position + 1, static_cast<std::int32_t>(options.capacity) - 1);
+      job.positions[i] = one->begins ? ~free : one->position;
     }
     if (!chain.is_last()) group.message = chain.receive_tokens(group.tokens);
     issue(job, {}, ids);
@@ -230,8 +230,9 @@ struct Generator::Impl {
     group.message.wait();
     const auto now = Clock::now();
     for (std::size_t i = 0; i < group.running.size(); ++i) {
-      if (!group.running[i]) continue;
-      Running& one = *group.running[i];
+      std::optional<Running>& place = group.running[i];
+      if (!place) continue;
+      Running& one = *place;
       Generated& result = one.result;
       std::optional<Finish> finished;
       if (is_cancelled(one.number)) {
@@ -258,7 +259,7 @@ struct Generator::Impl {
         result.decode_seconds = seconds_between(one.first, one.last);
       }
       const Running done = std::move(one);
-      group.running[i].reset();
+      place.reset();
       finish(done.number, done.request, done.result);
     }
   }

@@ -109,37 +109,37 @@ class HeaderParser {
 
 NpyFile::NpyFile(const std::filesystem::path& path) : map_(path) {
   const std::string name = path.string();
-  const auto fail = [&](const std::string& what) { throw FileError(fmt::format("{}: {}", name, what)); };
+  const auto error = [&](const std::string& what) { return FileError(fmt::format("{}: {}", name, what)); };
   const auto* bytes = reinterpret_cast<const unsigned char*>(map_.data());
-  if (map_.size() < 10 || std::memcmp(bytes, "\x93NUMPY", 6) != 0) fail("is not a .npy file");
+  if (map_.size() < 10 || std::memcmp(bytes, "\x93NUMPY", 6) != 0) throw error("is not a .npy file");
   const int version = bytes[6];
-  if (version < 1 || version > 3) fail(fmt::format("is of .npy version {}, which is not known", version));
+  if (version < 1 || version > 3) throw error(fmt::format("is of .npy version {}, which is not known", version));
   const std::size_t prefix = version == 1 ? 10 : 12;
-  if (map_.size() < prefix) fail("is cut short");
+  if (map_.size() < prefix) throw error("is cut short");
   std::uint64_t header_bytes = bytes[8] | std::uint64_t(bytes[9]) << 8;
   if (version > 1) header_bytes |= std::uint64_t(bytes[10]) << 16 | std::uint64_t(bytes[11]) << 24;
-  if (header_bytes > 65536) fail(fmt::format("has a header of {} bytes, which is absurd", header_bytes));
-  if (header_bytes > map_.size() - prefix) fail("is cut short within its header");
+  if (header_bytes > 65536) throw error(fmt::format("has a header of {} bytes, which is absurd", header_bytes));
+  if (header_bytes > map_.size() - prefix) throw error("is cut short within its header");
 
   const Header header = HeaderParser({reinterpret_cast<const char*>(bytes) + prefix, header_bytes}, name).parse();
-  if (!header.descr || !header.fortran_order || !header.shape) fail("the .npy header lacks descr, fortran_order or shape");
-  if (*header.fortran_order && header.shape->size() > 1) fail("is in Fortran order: save it with numpy.ascontiguousarray");
+  if (!header.descr || !header.fortran_order || !header.shape) throw error("the .npy header lacks descr, fortran_order or shape");
+  if (*header.fortran_order && header.shape->size() > 1) throw error("is in Fortran order: save it with numpy.ascontiguousarray");
   const std::string& descr = *header.descr;
   const bool known = descr.size() == 3 && std::string_view("<>=|").find(descr[0]) != std::string_view::npos &&
                      (descr[1] == 'i' || descr[1] == 'u') && std::string_view("1248").find(descr[2]) != std::string_view::npos;
-  if (!known) fail(fmt::format("has type '{}': tokens must be integers (i1..i8, u1..u8)", descr.substr(0, 40)));
+  if (!known) throw error(fmt::format("has type '{}': tokens must be integers (i1..i8, u1..u8)", descr.substr(0, 40)));
   is_signed_ = descr[1] == 'i';
   item_bytes_ = descr[2] - '0';
   swapped_ = descr[0] == (std::endian::native == std::endian::little ? '>' : '<');
 
   shape_ = *header.shape;
-  if (shape_.empty() || shape_.size() > 2) fail(fmt::format("has {} dimensions: 1 or 2 are supported", shape_.size()));
+  if (shape_.empty() || shape_.size() > 2) throw error(fmt::format("has {} dimensions: 1 or 2 are supported", shape_.size()));
   elements_ = 1;
   for (std::uint64_t extent : shape_)
-    if (__builtin_mul_overflow(elements_, extent, &elements_) || elements_ > (1ull << 60)) fail("has an absurd shape");
+    if (__builtin_mul_overflow(elements_, extent, &elements_) || elements_ > (1ull << 60)) throw error("has an absurd shape");
   const std::uint64_t data_bytes = map_.size() - prefix - header_bytes;
   if (elements_ * item_bytes_ != data_bytes)
-    fail(fmt::format("has {} bytes of data where its shape and type need {}", data_bytes, elements_ * item_bytes_));
+    throw error(fmt::format("has {} bytes of data where its shape and type need {}", data_bytes, elements_ * item_bytes_));
   data_ = map_.data() + prefix + header_bytes;
 }
 

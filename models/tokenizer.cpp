@@ -31,7 +31,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   return pipeline_->decode(ids, skip_special_tokens);
 }
 
-std::size_t Tokenizer::vocabulary_size() const { return static_cast<std::size_t>(pipeline_->largest_id + 1); }
+std::size_t Tokenizer::vocabulary_size() const { return static_cast<std::size_t>(pipeline_->largest_id) + 1; }
 
 std::optional<std::int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const auto added = pipeline_->added_ids.find(std::string(token)); added != pipeline_->added_ids.end()) return added->second;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <ranges>
 
 #include <ppengine/base/environment.hpp>
 #include <ppengine/base/error.hpp>
@@ -94,8 +95,7 @@ Found choose(const std::string& wanted) {
   }
   for (const Found& one : all)
     if (matches(one, wanted)) return one;
-  std::vector<std::string> names;
-  for (const Found& one : all) names.push_back(one.selector);
+  const auto names = all | std::views::transform(&Found::selector);
   throw DeviceError(fmt::format("no device '{}': there is {}; see 'ppengine devices'", wanted, fmt::join(names, ", ")));
 }
 
@@ -120,13 +120,8 @@ std::shared_ptr<Device> Device::open(const std::string& selector) { return open(
 
 std::shared_ptr<Device> Device::open(const std::string& selector, bool onednn) {
   const Found found = choose(selector);
-  auto impl = std::unique_ptr<Impl>(new Impl{found.device,
-                                             sycl::context(found.device),
-                                             describe(found.device, found.selector),
-                                             {},
-                                             MemoryCounter(),
-                                             make_queues(found.device),
-                                             {}});
+  auto impl = std::make_unique<Impl>(found.device, sycl::context(found.device), describe(found.device, found.selector), std::nullopt,
+                                     make_queues(found.device));
   if (onednn && impl->info.onednn) impl->engine = dnnl::sycl_interop::make_engine(impl->device, impl->context);
   std::shared_ptr<Device> device(new Device(std::move(impl)));
   device->impl_->kernels = std::make_unique<KernelLibrary>(*device);

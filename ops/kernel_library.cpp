@@ -31,7 +31,7 @@ struct Compiled {
   std::optional<KernelBundle> bundle;
   std::optional<CachedProgram> cached;
 
-  sycl::kernel kernel(const std::string& name) { return cached ? cached->kernel(name) : bundle->ext_oneapi_get_kernel(name); }
+  sycl::kernel kernel(const std::string& name) { return cached ? cached->kernel(name) : bundle.value().ext_oneapi_get_kernel(name); }
 };
 
 // All that a compiled file depends on.
@@ -85,15 +85,13 @@ struct KernelLibrary::Impl {
   }
 };
 
-KernelLibrary::KernelLibrary(Device& device) : impl_(new Impl{device, {}, {}, {}}) {}
-
 // Compiled kernels stay until the process ends. The run-time compiler keeps tables of them that are gone before a device with static
 // lifetime is destroyed at exit, and freeing a bundle then crashes.
-KernelLibrary::~KernelLibrary() {
+KernelLibrary::KernelLibrary(Device& device) : impl_(std::make_shared<Impl>(device)) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Impl>>;  // never destroyed, still reachable
-  std::lock_guard lock(mutex);
-  kept->push_back(std::move(impl_));
+  static auto& kept = *new std::vector<std::shared_ptr<Impl>>;  // never destroyed, still reachable
+  const std::lock_guard lock(mutex);
+  kept.push_back(impl_);
 }
 
 const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {

@@ -15,7 +15,6 @@ struct Kernel;
 class KernelLibrary {
  public:
   explicit KernelLibrary(Device& device);
-  ~KernelLibrary();
 
   // file: a source under ops/kernels without its ending; name: an extern "C" function in it. Builds the bundle on first use (seconds
   // the first time on a machine, then from the persistent cache). The reference stays valid as long as the library.
@@ -29,7 +28,7 @@ class KernelLibrary {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace ppengine::ops

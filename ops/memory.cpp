@@ -31,9 +31,10 @@ constexpr size_t huge_page = size_t{2} << 20;
 // Weights are read with long strides, where small pages cost a page walk every few lines. Whole huge pages only, before the first touch;
 // where the system has none, this does nothing.
 void want_huge_pages(void* data, size_t bytes) {
-  const auto begin = align_up(reinterpret_cast<uintptr_t>(data), huge_page);
-  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / huge_page * huge_page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const size_t before = align_up(address, huge_page) - address;
+  if (before + huge_page > bytes) return;
+  madvise(static_cast<std::byte*>(data) + before, (bytes - before) / huge_page * huge_page, MADV_HUGEPAGE);
 }
 
 }  // namespace

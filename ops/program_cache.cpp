@@ -88,8 +88,10 @@ std::string read_program(const std::filesystem::path& path, uint64_t key) {
 }  // namespace
 
 sycl::kernel CachedProgram::kernel(const std::string& name) const {
+  const OpenCl& api = OpenCl::get();
+  PPENGINE_ASSERT(api);  // the program was loaded with it
   cl_int error = 0;
-  const cl_kernel found = OpenCl::get().create_kernel(program_, ("__sycl_kernel_" + name).c_str(), &error);
+  const cl_kernel found = api.create_kernel(program_, ("__sycl_kernel_" + name).c_str(), &error);
   if (!found) throw DeviceError(fmt::format("the compiled kernels have no '{}' (OpenCL error {})", name, error), ExitCode::failed);
   return sycl::make_kernel<sycl::backend::opencl>(found, context_);
 }
@@ -126,7 +128,7 @@ void store_program(const Device& device, std::string_view name, std::string_view
     if (api.program_info(programs.front(), CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, nullptr) != CL_SUCCESS || bytes == 0) return;
     std::vector<unsigned char> binary(bytes);
     unsigned char* data = binary.data();
-    if (api.program_info(programs.front(), CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) != CL_SUCCESS) return;
+    if (api.program_info(programs.front(), CL_PROGRAM_BINARIES, sizeof data, static_cast<void*>(&data), nullptr) != CL_SUCCESS) return;
     const std::string_view text(reinterpret_cast<const char*>(data), bytes);
     Header header{{}, key_of(device, source), hash_text(text), bytes};
     std::memcpy(header.magic, magic, sizeof header.magic);

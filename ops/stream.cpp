@@ -64,7 +64,7 @@ Stream::Impl::Impl(std::shared_ptr<Device> on)
     : device(std::move(on)),
       chained(device->info().is_cpu),
       queue(device->impl().queues->take(device->impl().device, device->impl().context)) {
-  if (device->onednn()) dnnl = dnnl::sycl_interop::make_stream(*device->impl().engine, queue);
+  if (const auto& engine = device->impl().engine) dnnl = dnnl::sycl_interop::make_stream(*engine, queue);
   ring.reserve(max_outstanding);
 }
 

@@ -82,7 +82,8 @@ void try_policies(Search& search) {
               const int per_rank = (request.stages + request.ranks - 1) / request.ranks;
               if (limits[0] == 0) limits = {request.stages + per_rank, 2 * request.stages, 0};
               for (const int limit : limits) {
-                if ((left -= size) < 0 && search.found) return;
+                left -= size;
+                if (left < 0 && search.found) return;
                 request.stage_rank = placement;
                 const Policy policy{prefer, deep, split, patience, limit, slope};
                 if (auto plan = list_schedule(request, policy)) search.consider(std::move(*plan), policy.text());

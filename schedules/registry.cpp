@@ -72,6 +72,7 @@ const Schedule& Registry::find(std::string_view name) const {
 
 std::vector<std::string> Registry::names() const {
   std::vector<std::string> result;
+  result.reserve(schedules_.size());
   for (const auto& [key, schedule] : schedules_) result.push_back(schedule.name);
   return result;
 }

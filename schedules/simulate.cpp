@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/schedules/deadlock.hpp>
 #include <ppengine/schedules/queries.hpp>
 
@@ -64,6 +65,11 @@ class Simulator {
     if (gives_input_gradient(a.type) || a.type == ActionType::send_backward)
       return a.stage > 0 ? &gradient_[pair(a.stage - 1, a)] : nullptr;
     return nullptr;
+  }
+  double& message_slot(const Action& sent) {
+    double* const slot = target(sent);
+    PPENGINE_ASSERT(slot);
+    return *slot;
   }
   int target_rank(const Action& a) const {
     const bool forward = a.type == ActionType::forward || a.type == ActionType::send_forward;
@@ -125,7 +131,7 @@ class Simulator {
   bool send(int rank, const Action& a) {
     const auto r = static_cast<std::size_t>(rank);
     result_.start[r][next_[r]++] = clock_[r];
-    *target(a) = clock_[r] + message_;
+    message_slot(a) = clock_[r] + message_;
     if (mode_ == SendMode::blocking) clock_[r] += message_;
     wake(target_rank(a));
     return true;
@@ -159,7 +165,7 @@ class Simulator {
     double done = clock_[r];
     for (std::size_t i = begin; i < end; ++i) {
       const Action other = counterpart(row[i]);
-      double& slot = is_send(row[i].type) ? *target(row[i]) : *target(other);
+      double& slot = message_slot(is_send(row[i].type) ? row[i] : other);
       if (slot == unknown) {
         slot = clock_[r];
         ++pending_[r];

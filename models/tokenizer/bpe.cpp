@@ -81,7 +81,7 @@ void Bpe::encode(std::string_view piece, bool bytes, Scratch& scratch, std::vect
 }
 
 void Bpe::characters(std::string_view piece, Scratch& scratch) const {
-  std::optional<std::int32_t> unknown;  // waits for the next known character, so that neighbours can be fused
+  std::int32_t unknown = -1;  // waits for the next known character, so that neighbours can be fused; -1: none waits
   std::string token;
   for (std::size_t at = 0; at < piece.size();) {
     const auto length = static_cast<std::size_t>(code_point_at(piece, at).length);
@@ -92,7 +92,8 @@ void Bpe::characters(std::string_view piece, Scratch& scratch) const {
     if (at == piece.size()) token += options_.end_suffix;
 
     if (const auto id = find(token)) {
-      if (unknown) add(scratch, *std::exchange(unknown, std::nullopt));
+      if (unknown >= 0) add(scratch, unknown);
+      unknown = -1;
       add(scratch, *id);
       continue;
     }
@@ -102,11 +103,11 @@ void Bpe::characters(std::string_view piece, Scratch& scratch) const {
       continue;
     }
     if (!options_.unknown_token) continue;  // a character that nothing stands for is left out
-    if (unknown && options_.fuse_unknown) continue;
-    if (unknown) add(scratch, *unknown);
-    unknown = find(*options_.unknown_token);
+    if (unknown >= 0 && options_.fuse_unknown) continue;
+    if (unknown >= 0) add(scratch, unknown);
+    unknown = find(*options_.unknown_token).value_or(-1);
   }
-  if (unknown) add(scratch, *unknown);
+  if (unknown >= 0) add(scratch, unknown);
 }
 
 void Bpe::merge(Scratch& scratch) const {

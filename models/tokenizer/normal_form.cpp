@@ -56,9 +56,9 @@ constexpr char32_t lead_count = 19, vowel_count = 21, tail_count = 28, hangul_co
 void decompose(std::u32string& out, char32_t point, const Decompositions& index) {
   if (point >= hangul_base && point < hangul_base + hangul_count) {
     const char32_t syllable = point - hangul_base;
-    out += lead_base + syllable / (vowel_count * tail_count);
-    out += vowel_base + syllable % (vowel_count * tail_count) / tail_count;
-    if (syllable % tail_count != 0) out += tail_base + syllable % tail_count;
+    out.push_back(lead_base + syllable / (vowel_count * tail_count));
+    out.push_back(vowel_base + syllable % (vowel_count * tail_count) / tail_count);
+    if (syllable % tail_count != 0) out.push_back(tail_base + syllable % tail_count);
   } else if (const auto found = index.find(point); found != index.end()) {
     out.append(found->second + 1, found->second + 1 + *found->second);
   } else {

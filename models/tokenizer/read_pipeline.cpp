@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
@@ -101,7 +102,7 @@ std::vector<AddedToken> read_added_tokens(const JsonPlace& place) {
 void add_tokens(Pipeline& pipeline, std::vector<AddedToken> tokens, const std::string& file) {
   const auto& vocabulary = pipeline.model.vocabulary();
   auto next = static_cast<std::int32_t>(vocabulary.size());
-  std::unordered_map<std::int32_t, AddedToken> by_id;
+  std::map<std::int32_t, AddedToken> by_id;
   std::unordered_map<std::string, bool> special;
   for (AddedToken& token : tokens) {
     const auto known = pipeline.added_ids.find(token.content);
@@ -115,10 +116,7 @@ void add_tokens(Pipeline& pipeline, std::vector<AddedToken> tokens, const std::s
     by_id[token.id] = token;
   }
   for (const auto& [token, id] : vocabulary) pipeline.tokens[id] = {token, token, false};
-  std::vector<AddedToken> ordered;
-  for (const auto& [id, token] : by_id) ordered.push_back(token);
-  std::sort(ordered.begin(), ordered.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
-  for (const AddedToken& token : ordered) {
+  for (const auto& [id, token] : by_id) {
     std::string decoded = token.content;
     bool ignored = true;
     if (token.normalized) pipeline.normalize(decoded, ignored);
@@ -126,7 +124,7 @@ void add_tokens(Pipeline& pipeline, std::vector<AddedToken> tokens, const std::s
       throw FileError(fmt::format(
           "{}: the added token '{}' is normalized to nothing, which is not supported; set its 'normalized' to false", file, token.content));
     (token.normalized ? pipeline.normalized_tokens : pipeline.raw_tokens).add(decoded, token);
-    pipeline.tokens[token.id] = {token.content, decoded, false};
+    pipeline.tokens[id] = {token.content, decoded, false};
   }
   for (auto& [id, shown] : pipeline.tokens) {
     shown.special = special.contains(shown.decoded);

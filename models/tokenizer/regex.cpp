@@ -1,7 +1,7 @@
 // Matching with PCRE2: UTF-8, Unicode properties, just-in-time compiled where the machine allows it.
 #include <ppengine/models/tokenizer/detail/regex.hpp>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
+#define PCRE2_CODE_UNIT_WIDTH 8  // NOLINT(readability-identifier-naming): what PCRE2 looks for
 #include <fmt/core.h>
 #include <pcre2.h>
 

@@ -237,7 +237,7 @@ class Translator {
     std::string key;
     for (char c : name)
       if (c != ' ' && c != '_' && c != '-') key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (key.starts_with("^")) return property_set(std::string_view(key).substr(1), !negated);
+    if (key.starts_with('^')) return property_set(std::string_view(key).substr(1), !negated);
     std::string set;
     for (const char* category : categories)
       if (key == category)

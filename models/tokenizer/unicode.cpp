@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <span>
 
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
 
@@ -35,11 +36,9 @@ constexpr Lower lower_case[] = {
 #include <ppengine/models/tokenizer/tables/lowercase.inc>
 };
 
-template <std::size_t n>
-bool contains(const Range (&ranges)[n], char32_t point) {
-  const auto* after = std::upper_bound(std::begin(ranges), std::end(ranges), static_cast<std::uint32_t>(point),
-                                       [](std::uint32_t value, const Range& range) { return value < range.first; });
-  return after != std::begin(ranges) && point <= std::prev(after)->last;
+bool contains(std::span<const Range> ranges, char32_t point) {
+  const auto after = std::ranges::upper_bound(ranges, static_cast<std::uint32_t>(point), {}, &Range::first);
+  return after != ranges.begin() && point <= std::prev(after)->last;
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ struct Device::Impl {
   sycl::context context;
   DeviceInfo info;
   std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
-  MemoryCounter memory;
   std::shared_ptr<QueuePool> queues;
+  MemoryCounter memory;
   std::unique_ptr<KernelLibrary> kernels;
   std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/detail/kernel_table.hpp
 };

@@ -24,7 +24,7 @@ onednn::Desc describe(const ActivationSpec& spec) { return {{spec.count}, onednn
 
 dnnl::eltwise_forward::primitive_desc describe_forward(const Device& device, const ActivationSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine,
+  return {device.impl().engine.value(),
           dnnl::prop_kind::forward_training,
           algorithm(spec.kind),
           data,
@@ -37,7 +37,7 @@ dnnl::eltwise_forward::primitive_desc describe_forward(const Device& device, con
 
 dnnl::eltwise_backward::primitive_desc describe_backward(const Device& device, const ActivationSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine,           algorithm(spec.kind), data, data, data, alpha(spec.kind), 0.0f, describe_forward(device, spec),
+  return {device.impl().engine.value(),    algorithm(spec.kind), data, data, data, alpha(spec.kind), 0.0f, describe_forward(device, spec),
           onednn::Primitive::attributes(), allow_empty};
 }
 
@@ -67,7 +67,7 @@ Refusal refusal(const Device& device, const ActivationSpec& spec) {
 
 }  // namespace
 
-const Implementation<Activation, ActivationSpec> onednn_activation{
+constexpr Implementation<Activation, ActivationSpec> onednn_activation{
     "onednn", refusal, [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> {
       return std::make_unique<OnednnActivation>(device, spec);
     }};

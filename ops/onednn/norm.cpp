@@ -32,7 +32,7 @@ struct Descs {
 
 layer_normalization_forward::primitive_desc describe_forward(const Device& device, const NormSpec& spec, bool allow_empty = false) {
   const Descs d(spec);
-  return {*device.impl().engine,
+  return {device.impl().engine.value(),
           dnnl::prop_kind::forward_training,
           d.data,
           d.data,
@@ -46,7 +46,7 @@ layer_normalization_forward::primitive_desc describe_forward(const Device& devic
 
 layer_normalization_backward::primitive_desc describe_backward(const Device& device, const NormSpec& spec, bool allow_empty = false) {
   const Descs d(spec);
-  return {*device.impl().engine,
+  return {device.impl().engine.value(),
           dnnl::prop_kind::backward,
           d.data,
           d.data,
@@ -147,8 +147,8 @@ Refusal refusal(const Device& device, const NormSpec& spec) {
 
 }  // namespace
 
-const Implementation<Norm, NormSpec> onednn_norm{"onednn", refusal, [](Device& device, const NormSpec& spec) -> std::unique_ptr<Norm> {
-                                                   return std::make_unique<OnednnNorm>(device, spec);
-                                                 }};
+constexpr Implementation<Norm, NormSpec> onednn_norm{"onednn", refusal, [](Device& device, const NormSpec& spec) -> std::unique_ptr<Norm> {
+                                                       return std::make_unique<OnednnNorm>(device, spec);
+                                                     }};
 
 }  // namespace ppengine::ops

@@ -35,7 +35,7 @@ dnnl::primitive_attr Primitive::attributes() {
 Primitive::Primitive(const Device& device, dnnl::primitive primitive, const Desc& scratchpad, std::initializer_list<Argument> arguments)
     : primitive_(std::move(primitive)), count_(arguments.size() + 1), scratch_bytes_(scratchpad.get_size()) {
   PPENGINE_ASSERT(count_ <= max_arguments);
-  const auto& engine = *device.impl().engine;
+  const auto& engine = device.impl().engine.value();
   const auto none = dnnl::sycl_interop::memory_kind::usm;
   for (const Argument& argument : arguments) indices_.push_back(argument.index);
   indices_.push_back(DNNL_ARG_SCRATCHPAD);
@@ -61,8 +61,8 @@ void Primitive::run(Stream& stream, std::initializer_list<const void*> data) {
   point(i, scratch_bytes_ ? impl.scratch(scratch_bytes_) : nullptr);
 
   sycl::event event;
-  const auto status = dnnl_sycl_interop_primitive_execute(primitive_.get(), impl.dnnl->get(), static_cast<int>(count_), arguments.data(),
-                                                          &impl.host_task_dependencies(), &event);
+  const auto status = dnnl_sycl_interop_primitive_execute(primitive_.get(), impl.dnnl.value().get(), static_cast<int>(count_),
+                                                          arguments.data(), &impl.host_task_dependencies(), &event);
   if (status != dnnl_success)
     throw DeviceError(
         fmt::format("oneDNN failed to run a primitive on {}: status {}", stream.device().info().name, static_cast<int>(status)),
@@ -79,7 +79,7 @@ dnnl::matmul::primitive_desc describe(const Device& device, const Product& produ
   if (!product.add.is_zero()) after.append_binary(dnnl::algorithm::binary_add, product.add);
   if (product.accumulate) after.append_sum(1.0f);
   attributes.set_post_ops(after);
-  const auto& engine = *device.impl().engine;
+  const auto& engine = device.impl().engine.value();
   if (product.bias.is_zero()) return {engine, product.a, product.b, product.c, attributes, allow_empty};
   return {engine, product.a, product.b, product.bias, product.c, attributes, allow_empty};
 }

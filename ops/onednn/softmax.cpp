@@ -13,12 +13,19 @@ onednn::Desc describe(const SoftmaxSpec& spec) {
 
 dnnl::softmax_forward::primitive_desc describe_forward(const Device& device, const SoftmaxSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine, dnnl::prop_kind::forward_training, algorithm, data, data, 1, onednn::Primitive::attributes(), allow_empty};
+  return {device.impl().engine.value(),
+          dnnl::prop_kind::forward_training,
+          algorithm,
+          data,
+          data,
+          1,
+          onednn::Primitive::attributes(),
+          allow_empty};
 }
 
 dnnl::softmax_backward::primitive_desc describe_backward(const Device& device, const SoftmaxSpec& spec, bool allow_empty = false) {
   const auto data = describe(spec);
-  return {*device.impl().engine,           algorithm,  data, data, data, 1, describe_forward(device, spec),
+  return {device.impl().engine.value(),    algorithm,  data, data, data, 1, describe_forward(device, spec),
           onednn::Primitive::attributes(), allow_empty};
 }
 
@@ -47,7 +54,7 @@ Refusal refusal(const Device& device, const SoftmaxSpec& spec) {
 
 }  // namespace
 
-const Implementation<Softmax, SoftmaxSpec> onednn_softmax{
+constexpr Implementation<Softmax, SoftmaxSpec> onednn_softmax{
     "onednn", refusal,
     [](Device& device, const SoftmaxSpec& spec) -> std::unique_ptr<Softmax> { return std::make_unique<OnednnSoftmax>(device, spec); }};
 

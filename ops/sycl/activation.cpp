@@ -63,7 +63,7 @@ class SyclGatedSilu final : public GatedSilu {
 
 }  // namespace
 
-const Implementation<Activation, ActivationSpec> sycl_activation{
+constexpr Implementation<Activation, ActivationSpec> sycl_activation{
     "sycl", [](const Device&, const ActivationSpec&) -> Refusal { return {}; },
     [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> {
       return std::make_unique<SyclActivation>(device, spec);

@@ -9,10 +9,11 @@ template <class T>
 class Constant {
  public:
   Constant() = default;
-  Constant(Device& device, const T& value) : context_(device.impl().context), device_(&device) {
-    data_ = sycl::malloc_device<T>(1, device.impl().device, *context_);
-    auto& queues = *device.impl().queues;
-    sycl::queue queue = queues.take(device.impl().device, *context_);
+  Constant(Device& device, const T& value) : device_(&device) {
+    auto& impl = device.impl();
+    data_ = sycl::malloc_device<T>(1, impl.device, impl.context);
+    auto& queues = *impl.queues;
+    sycl::queue queue = queues.take(impl.device, impl.context);
     Command{queue.copy(&value, data_, 1)}.wait(queue);  // another rank's thread may be waiting for a kernel
     queues.give_back(std::move(queue));
     device.memory().add(sizeof(T));
@@ -25,17 +26,15 @@ class Constant {
   ~Constant() {
     if (!data_) return;
     device_->memory().remove(sizeof(T));
-    sycl::free(data_, *context_);
+    sycl::free(data_, device_->impl().context);
   }
   const T* data() const { return data_; }
 
  private:
   void swap(Constant& other) noexcept {
-    std::swap(context_, other.context_);
     std::swap(device_, other.device_);
     std::swap(data_, other.data_);
   }
-  std::optional<sycl::context> context_;
   Device* device_ = nullptr;
   T* data_ = nullptr;
 };

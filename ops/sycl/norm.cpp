@@ -47,7 +47,7 @@ class SyclNorm final : public Norm {
 
 }  // namespace
 
-const Implementation<Norm, NormSpec> sycl_norm{
+constexpr Implementation<Norm, NormSpec> sycl_norm{
     "sycl", [](const Device&, const NormSpec&) -> Refusal { return {}; },
     [](Device& device, const NormSpec& spec) -> std::unique_ptr<Norm> { return std::make_unique<SyclNorm>(device, spec); }};
 

@@ -29,7 +29,7 @@ class SyclSoftmax final : public Softmax {
 
 }  // namespace
 
-const Implementation<Softmax, SoftmaxSpec> sycl_softmax{
+constexpr Implementation<Softmax, SoftmaxSpec> sycl_softmax{
     "sycl", [](const Device&, const SoftmaxSpec&) -> Refusal { return {}; },
     [](Device& device, const SoftmaxSpec& spec) -> std::unique_ptr<Softmax> { return std::make_unique<SyclSoftmax>(device, spec); }};
 

@@ -22,7 +22,7 @@ class DualRow {
     const Action& oldest = pending_[weights_++];
     row_.backward_weight(oldest.stage, static_cast<int>(oldest.microbatch));
   }
-  void F_and_B(int f, int b) { row_.overlap(stage_[f], forwards_[f]++, stage_[b], backwards_[b]++); }
+  void overlap(int f, int b) { row_.overlap(stage_[f], forwards_[f]++, stage_[b], backwards_[b]++); }
 
  private:
   Row row_;
@@ -42,7 +42,7 @@ Plan dual_pipe_v(const PlanRequest& request) {
                     2 * p, m, 2 * p));
   Plan plan = empty_plan(p, request.stages, m, request.stage_rank);
   for (int r = 0; r < p; ++r) {
-    plan.of(r).reserve(static_cast<std::size_t>(4 * m + 2 * p));
+    plan.of(r).reserve(static_cast<std::size_t>(4L * m + 2L * p));
     DualRow row(plan.of(r), r, 2 * p - 1 - r);
     // 1. F0
     for (int i = 0; i < 2 * (p - r - 1); ++i) row.F(0);
@@ -55,11 +55,11 @@ Plan dual_pipe_v(const PlanRequest& request) {
       if (i == 0 && r == p - 1)
         row.F(0), row.B(1);
       else
-        row.F_and_B(0, 1);
-      row.F_and_B(1, 0);
+        row.overlap(0, 1);
+      row.overlap(1, 0);
     }
     // 5. B1, F1 & B0
-    for (int i = 0; i < p - r - 1; ++i) row.B(1), row.F_and_B(1, 0);
+    for (int i = 0; i < p - r - 1; ++i) row.B(1), row.overlap(1, 0);
     // 6. B1 B0, which turn into I for good in the middle: odd ranks before B1, even ranks between the two.
     const int turn = (r + 1) / 2;
     for (int i = 0; i < r + 1; ++i) {

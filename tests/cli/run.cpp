@@ -13,8 +13,6 @@
 #include <sstream>
 #include <stdexcept>
 
-extern char** environ;
-
 namespace ppengine::test {
 namespace {
 

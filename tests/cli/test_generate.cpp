@@ -9,7 +9,7 @@ using ppengine::test::run;
 
 namespace {
 
-const std::string folder = PPENGINE_SOURCE_DIR "/tests/models/data/gpt2_tied_f32";
+constexpr const char* folder = PPENGINE_SOURCE_DIR "/tests/models/data/gpt2_tied_f32";
 
 void check_refused(const std::vector<std::string>& more, const std::string& part) {
   std::vector<std::string> arguments{"generate", "--model", folder};

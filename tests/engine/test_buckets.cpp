@@ -2,6 +2,8 @@
 // buffers that follows.
 #include <boost/test/unit_test.hpp>
 
+#include <string>
+
 #include <ppengine/engine/buckets.hpp>
 
 using namespace ppengine::engine;
@@ -23,23 +25,22 @@ std::vector<BucketItem> alternating() {
   return items;
 }
 
+std::string text(const Buckets& buckets) {
+  std::string text;
+  for (const auto& bucket : buckets) {
+    text += "[";
+    for (size_t item : bucket) text += std::to_string(item) + " ";
+    text += "]";
+  }
+  return text;
+}
+
 void check(const std::vector<BucketItem>& items, const std::vector<size_t>& caps, const Buckets& expected,
            BucketOrder order = BucketOrder::by_first) {
-  BOOST_TEST(assign_buckets(items, caps, order) == expected);
+  BOOST_TEST(text(assign_buckets(items, caps, order)) == text(expected));
 }
 
 }  // namespace
-
-namespace std {
-ostream& operator<<(ostream& out, const Buckets& buckets) {
-  for (const auto& bucket : buckets) {
-    out << "[";
-    for (size_t item : bucket) out << item << " ";
-    out << "]";
-  }
-  return out;
-}
-}  // namespace std
 
 BOOST_AUTO_TEST_SUITE(buckets)
 

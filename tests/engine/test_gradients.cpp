@@ -118,7 +118,7 @@ std::shared_ptr<const Graph> random_graph(uint64_t seed) {
       case 6:
         values.push_back(graph->gated_silu(a, b));
         break;
-      case 7:
+      default:
         values.push_back(graph->softmax(graph->linear(a, "scores", {.out = 8, .init_scale = 0.4f})));
         break;
     }

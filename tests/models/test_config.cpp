@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(rotary_frequencies_equal_transformers_in_both_spellings) {
       const auto got = rope_inverse_frequencies(*config.llama(), entry["length"]);
       const auto expected = entry["frequencies"].get<std::vector<double>>();
       BOOST_REQUIRE_EQUAL(got.size(), expected.size());
-      for (std::size_t i = 0; i < got.size(); ++i) BOOST_CHECK_CLOSE(got[i], expected[i], 1e-4);  // percent: 1e-6 relative
+      for (std::size_t i = 0; i < got.size(); ++i) BOOST_CHECK_CLOSE(double{got[i]}, expected[i], 1e-4);  // percent: 1e-6 relative
     }
 }
 

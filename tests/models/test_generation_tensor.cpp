@@ -30,8 +30,9 @@ std::vector<Ids> generate(const std::string& folder, int pipeline, int tensor, b
   options.on_finished = [&](std::size_t prompt, const GeneratedText& result) { results[prompt] = result.generated.ids; };
   const GenerationRun run(options);
   comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(pipeline * tensor), device);
-  comm::run_threads(pipeline * tensor, local, [&](comm::Communicator& world) { run.run(world); });
+  const int ranks = pipeline * tensor;
+  local.devices.assign(static_cast<std::size_t>(ranks), device);
+  comm::run_threads(ranks, local, [&](comm::Communicator& world) { run.run(world); });
   return results;
 }
 

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(ids_outside_of_a_split_table_give_zeros_and_no_gradient) {
   const auto op = Embedding::make(*device(), spec);
   const Array ids(stream, std::vector<int32_t>{9, 10, 12, 13}), tokens(stream, std::vector<float>{1, 2, 3, 4, 5, 6}), y(stream, size_t{8});
   std::vector<float> table(18);
-  for (size_t i = 0; i < 18; ++i) table[i] = static_cast<float>(100 * (i / 2));
+  for (size_t row = 0; row < 9; ++row) table[2 * row] = table[2 * row + 1] = 100.0f * static_cast<float>(row);
   const Array places(stream, table), first(stream, std::vector<int32_t>{5});  // positions 5, 6, 7, 8
   op->forward(stream, ids.i32(), tokens.data(), places.data(), first.i32(), y.data());
   BOOST_TEST(y.get() == (std::vector<float>{0, 0, 601, 602, 705, 706, 0, 0}));

@@ -13,7 +13,7 @@ namespace {
 int64_t offset(const Tensor& tensor, std::array<int64_t, 4> at) {
   int64_t sum = 0;
   for (int i = 0; i < tensor.shape.rank(); ++i)
-    if (tensor.shape[i] != 1) sum += at[size_t(4 - tensor.shape.rank() + i)] * tensor.strides[i];
+    if (tensor.shape[i] != 1) sum += at[at.size() - size_t(tensor.shape.rank()) + size_t(i)] * tensor.strides[i];
   return sum;
 }
 

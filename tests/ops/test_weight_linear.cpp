@@ -92,7 +92,7 @@ void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spe
   }
 }
 
-const std::vector<WeightStorage> storages{
+constexpr WeightStorage storages[] = {
     {WeightFormat::f32, 0}, {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32}, {WeightFormat::int8, 20}};
 
 }  // namespace

@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(a_page_can_hold_a_simulated_and_a_measured_timeline) {
   measured.rows = {
       {.rank = 0, .compute = {{make_action(0, ActionType::forward, 0), {}, 0, 2}, {make_action(0, ActionType::backward, 0), {}, 3, 7}}}};
   complete_timeline(measured);
-  BOOST_CHECK_CLOSE(measured.end, 7, 1e-9);
+  BOOST_CHECK_CLOSE(measured.end, 7.0, 1e-9);
   BOOST_CHECK_CLOSE(measured.rows[0].idle_share, 1.0 / 7, 1e-9);
   BOOST_CHECK_EQUAL(measured.rows[0].peak_live_microbatches, 1);
   const std::string page = chart_html({timeline_of("1f1b", 2, 2), measured}, "side by side");
@@ -65,12 +65,12 @@ BOOST_AUTO_TEST_CASE(json_has_the_documented_fields) {
   const Plan plan = make_plan("1f1b", 2, 2, 2);
   const Simulation s = simulate(plan);
   const auto json = nlohmann::json::parse(to_json(plan, s, {}));
-  BOOST_CHECK_CLOSE(json["makespan"].get<double>(), 9, 1e-9);
+  BOOST_CHECK_CLOSE(json["makespan"].get<double>(), 9.0, 1e-9);
   BOOST_CHECK_CLOSE(json["idle_share"].get<double>(), 1.0 / 3, 1e-9);
   BOOST_CHECK_EQUAL(json["ranks"].size(), 2);
   BOOST_CHECK_EQUAL(json["ranks"][0]["peak_live_microbatches"].get<int>(), 2);
   BOOST_CHECK_EQUAL(json["ranks"][1]["actions"][1]["action"].get<std::string>(), "1B0");
-  BOOST_CHECK_CLOSE(json["ranks"][1]["actions"][1]["end"].get<double>(), 4, 1e-9);
+  BOOST_CHECK_CLOSE(json["ranks"][1]["actions"][1]["end"].get<double>(), 4.0, 1e-9);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -15,7 +16,7 @@ using namespace ppengine::schedules;
 
 namespace {
 
-const std::string folder = std::string(PPENGINE_SOURCE_DIR) + "/tests/schedules/reference/";
+constexpr const char* folder = PPENGINE_SOURCE_DIR "/tests/schedules/reference/";
 
 std::string fnv1a(const std::string& text) {
   std::uint64_t value = 0xCBF29CE484222325;
@@ -34,7 +35,7 @@ std::string contents(const std::string& path) {
 BOOST_AUTO_TEST_SUITE(reference)
 
 BOOST_AUTO_TEST_CASE(every_order_and_lowered_plan_equals_pytorchs_file) {
-  std::ifstream file(folder + "orders.txt");
+  std::ifstream file(std::filesystem::path(folder) / "orders.txt");
   std::string line;
   int combinations = 0;
   while (std::getline(file, line)) {
@@ -56,9 +57,10 @@ BOOST_AUTO_TEST_CASE(every_order_and_lowered_plan_equals_pytorchs_file) {
 BOOST_AUTO_TEST_CASE(the_sample_plans_equal_pytorchs_files_cell_by_cell) {
   for (const char* name : {"interleavedzerobubble", "dualpipev"}) {
     const Plan plan = make_plan(name, 3, 6, 8);
-    BOOST_CHECK_EQUAL(to_csv(plan), contents(folder + name + "_compute_only.csv"));
-    BOOST_CHECK_EQUAL(to_csv(lower(plan)), contents(folder + name + "_compute_comms.csv"));
-    BOOST_CHECK_EQUAL(to_csv(defer_recv_as_pytorch(lower(plan))), contents(folder + name + "_deferred.csv"));
+    const std::string path = std::string(folder) + name;
+    BOOST_CHECK_EQUAL(to_csv(plan), contents(path + "_compute_only.csv"));
+    BOOST_CHECK_EQUAL(to_csv(lower(plan)), contents(path + "_compute_comms.csv"));
+    BOOST_CHECK_EQUAL(to_csv(defer_recv_as_pytorch(lower(plan))), contents(path + "_deferred.csv"));
   }
 }
 

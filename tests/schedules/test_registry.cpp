@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(an_own_schedule_is_registered_by_name) {
               return plan;
             }});
   const Plan plan = mine.make("mine", {.ranks = 3, .microbatches = 2});
-  BOOST_CHECK_CLOSE(simulate(plan).makespan, 2 * 3 * 3, 1e-9);
+  BOOST_CHECK_CLOSE(simulate(plan).makespan, 2.0 * 3 * 3, 1e-9);
   BOOST_CHECK_THROW(builtin_schedules().find("mine"), ConfigError);
   BOOST_CHECK_THROW(mine.add({.name = "GPIPE", .summary = "", .make = [](const PlanRequest&) { return Plan{}; }}), ConfigError);
   // A plan that breaks a rule does not get past the registry.

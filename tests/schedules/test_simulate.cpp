@@ -92,11 +92,11 @@ BOOST_AUTO_TEST_CASE(overlapped_sends_give_the_same_times_with_and_without_messa
 BOOST_AUTO_TEST_CASE(an_overlap_takes_its_share_but_never_less_than_its_longer_part) {
   const Plan plan = parse_csv("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1F1,1B1,0B1\n", 2);
   Costs costs;
-  BOOST_CHECK_CLOSE(simulate(plan, costs).makespan, 12, tight);
+  BOOST_CHECK_CLOSE(simulate(plan, costs).makespan, 12.0, tight);
   costs.overlap_factor = 0.8;
   BOOST_CHECK_CLOSE(simulate(plan, costs).makespan, 12 - 0.6, tight);
   costs.overlap_factor = 0.1;
-  BOOST_CHECK_CLOSE(simulate(plan, costs).makespan, 12 - 1, tight);
+  BOOST_CHECK_CLOSE(simulate(plan, costs).makespan, 12.0 - 1, tight);
 }
 
 BOOST_AUTO_TEST_CASE(costs_can_differ_by_stage) {
@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(costs_can_differ_by_stage) {
   costs.stages = {{1, 1, 1, 10}, {2, 3, 4, 20}};
   const Simulation s = simulate(make_plan("gpipe", 2, 2, 2), costs);
   // Rank 1: starts at 1, works 2 * 9; then the last backward of rank 0.
-  BOOST_CHECK_CLOSE(s.makespan, 1 + 18 + 2, tight);
-  BOOST_CHECK_CLOSE(s.ranks[1].peak_live_bytes, 40, tight);
+  BOOST_CHECK_CLOSE(s.makespan, 1.0 + 18 + 2, tight);
+  BOOST_CHECK_CLOSE(s.ranks[1].peak_live_bytes, 40.0, tight);
   costs.stages.push_back({});
   BOOST_CHECK_THROW(simulate(make_plan("gpipe", 2, 2, 2), costs), ConfigError);
 }
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_rendezvous_deadlock_is_reported_as_the_circle) {
   // Both ranks send before they receive.
   const Plan plan =
       parse_csv("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n", 2);
-  BOOST_CHECK_CLOSE(simulate(plan).makespan, 9, tight);
+  BOOST_CHECK_CLOSE(simulate(plan).makespan, 9.0, tight);
   try {
     simulate(plan, {}, {.send = SendMode::rendezvous_unbatched});
     BOOST_ERROR("no deadlock");

@@ -24,7 +24,7 @@ void check_rejected(const std::string& text, int microbatches, const std::string
 }
 
 // Two stages on two ranks, one microbatch, with messages.
-const std::string good = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
+constexpr const char* good = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
 
 }  // namespace
 
