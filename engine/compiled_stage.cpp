@@ -181,10 +181,11 @@ struct CompiledStage::Builder {
       emit.set_positions(fixed(Region::inputs, stage.input_bytes_, static_cast<size_t>(options.batch) * sizeof(int32_t)));
       stage.input_bytes_ += ops::align_up(static_cast<size_t>(options.batch) * sizeof(int32_t));
     }
-    const auto offsets = message_offsets(cut.receives, stage.bytes_in_);
-    for (size_t k = 0; k < offsets.size(); ++k) {
+    in_offsets = message_offsets(cut.receives, stage.bytes_in_);
+    out_offsets = message_offsets(cut.sends, stage.bytes_out_);
+    for (size_t k = 0; k < cut.receives.size(); ++k) {
       const int id = cut.receives[k];
-      emit.set_value(id, fixed(Region::values_in, offsets[k], emit.value_bytes(id)));
+      emit.set_value(id, fixed(Region::values_in, in_offsets[k], emit.value_bytes(id)));
       stage.received_.push_back(emit.value(id));
     }
     const int loss = graph.loss_value();
@@ -199,8 +200,8 @@ struct CompiledStage::Builder {
   void emit_forward() {
     emit.set_targets({&stage.forward_, nullptr, nullptr});
     for (int i : order) emit_forward_of(i);
-    const auto offsets = message_offsets(cut.sends, stage.bytes_out_);
-    for (size_t k = 0; k < offsets.size(); ++k) send_from(emit.value(cut.sends[k]), false, Region::values_out, offsets[k], stage.forward_);
+    for (size_t k = 0; k < cut.sends.size(); ++k)
+      send_from(emit.value(cut.sends[k]), false, Region::values_out, out_offsets[k], stage.forward_);
     const int out = graph.output_value();
     if (options.output && out >= 0 && value(out).producer >= cut.begin && value(out).producer < cut.end)
       stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out));
@@ -218,9 +219,8 @@ struct CompiledStage::Builder {
     emit.begin_backward();
     emit.set_targets({&input_half, &input_half, &weight_half});
     again.clear();
-    const auto offsets_in = message_offsets(cut.sends, stage.bytes_out_), offsets_out = message_offsets(cut.receives, stage.bytes_in_);
     for (size_t k = 0; k < cut.sends.size(); ++k)
-      emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, offsets_in[k], emit.value_bytes(cut.sends[k])));
+      emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, out_offsets[k], emit.value_bytes(cut.sends[k])));
     std::string current;
     for (size_t at = order.size(); at-- > 0;) {
       const int i = order[at];
@@ -246,10 +246,10 @@ struct CompiledStage::Builder {
       const BufferId made = emit.gradient(id);
       if (made == no_buffer) {  // nothing here or later depends on it
         const size_t bytes = emit.value_bytes(id);
-        const BufferId out = fixed(Region::gradients_out, offsets_out[k], bytes);
+        const BufferId out = fixed(Region::gradients_out, in_offsets[k], bytes);
         input_half.push_back({"message", "zero", {}, {out}, [=](const Run& run) { run.stream.zero(run.at(out), bytes); }});
       } else {  // a loss makes its gradient in the forward, when there is no block of gradients yet
-        send_from(made, is_made_by_forward(made), Region::gradients_out, offsets_out[k], input_half);
+        send_from(made, is_made_by_forward(made), Region::gradients_out, in_offsets[k], input_half);
       }
     }
   }
@@ -286,6 +286,7 @@ struct CompiledStage::Builder {
     BufferId weights, gradient;
   };
   std::vector<Operand> operands;
+  std::vector<size_t> in_offsets, out_offsets;   // of what the stage receives and sends, in a message of values or of their gradients
   std::set<int> differentiated;                  // parameters of the nodes that the gradient reaches
   std::vector<std::pair<size_t, size_t>> again;  // ranges of instructions that run a forward again
 };

@@ -48,7 +48,7 @@ class Group {
   Group(std::shared_ptr<World> world, std::vector<int> world_ranks);
 
   struct Post {
-    OperationPtr operation;
+    OperationPtr operation{};
     void* data;
     size_t bytes;
     ops::Event after;

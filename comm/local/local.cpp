@@ -31,29 +31,19 @@ class LocalCommunicator : public Communicator {
   std::string kind() const override { return "local"; }
 
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
-    auto operation = begin("send", peer, tag, bytes);
-    group_->post_send(rank_, peer, {operation, const_cast<void*>(data), bytes, after.event()});
-    return Pending(operation);
+    return post_send(peer, tag, {.data = const_cast<void*>(data), .bytes = bytes, .after = after.event()});
   }
   Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
-    auto operation = begin("recv", peer, tag, bytes);
-    group_->post_recv(peer, rank_, {operation, data, bytes, after.event()});
-    return Pending(operation);
+    return post_recv(peer, tag, {.data = data, .bytes = bytes, .after = after.event()});
   }
   Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
-    auto operation = begin("recv", peer, tag, capacity);
-    group_->post_recv(peer, rank_, {.operation = operation, .data = data, .bytes = capacity, .after = after.event(), .up_to = true});
-    return Pending(operation);
+    return post_recv(peer, tag, {.data = data, .bytes = capacity, .after = after.event(), .up_to = true});
   }
   Pending hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
-    auto operation = begin("send", peer, tag, bytes);
-    group_->post_send(rank_, peer, {.operation = operation, .data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
-    return Pending(operation);
+    return post_send(peer, tag, {.data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
   }
   Pending take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
-    auto operation = begin("recv", peer, tag, bytes);
-    group_->post_recv(peer, rank_, {.operation = operation, .data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
-    return Pending(operation);
+    return post_recv(peer, tag, {.data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
   }
 
   using Communicator::allreduce;
@@ -108,6 +98,16 @@ class LocalCommunicator : public Communicator {
     if (const auto failed = failure())
       throw CommError(world_peer, name, tag, fmt::format("rank {} failed: {}", failed->rank, failed->reason));
     return std::make_shared<local::Operation>(group_->world().signal, name, world_rank(rank_), world_peer, tag, bytes, timeout());
+  }
+  Pending post_send(int peer, int tag, Group::Post post) {
+    post.operation = begin("send", peer, tag, post.bytes);
+    group_->post_send(rank_, peer, post);
+    return Pending(post.operation);
+  }
+  Pending post_recv(int peer, int tag, Group::Post post) {
+    post.operation = begin("recv", peer, tag, post.bytes);
+    group_->post_recv(peer, rank_, post);
+    return Pending(post.operation);
   }
   Pending collective(const char* name, const Call& call, const void* in, void* out, const After& after) {
     auto operation = begin(name, -1, -1, call.count * call.type.size());

@@ -31,9 +31,7 @@ std::optional<Group::Post> Group::meet(int from, int to, Post& post, std::deque<
     (lane.*mine).push_back(std::move(post));
     return {};
   }
-  const bool sends = mine == &Lane::sends;
-  world_->track(world_rank(sends ? from : to), post.operation);
-  world_->track(world_rank(sends ? to : from), found->operation);
+  for (const OperationPtr& operation : {post.operation, found->operation}) world_->track(operation->rank(), operation);
   return found;
 }
 
