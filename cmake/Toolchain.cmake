@@ -41,11 +41,14 @@ set(PPENGINE_TOOLCHAIN_LIB ${_lib} CACHE INTERNAL "Libraries of the SYCL toolcha
 
 find_library(PPENGINE_SYCL_LIBRARY sycl PATHS ${_lib} NO_DEFAULT_PATH REQUIRED)
 find_library(PPENGINE_DNNL_LIBRARY dnnl PATHS ${_lib} NO_DEFAULT_PATH REQUIRED)
+# The threads that oneDNN and the OpenCL runtime compute with. The wheels have no headers of it: they are the system's.
+find_library(PPENGINE_TBB_LIBRARY tbb PATHS ${_lib} NO_DEFAULT_PATH REQUIRED)
+find_path(PPENGINE_TBB_INCLUDE oneapi/tbb/parallel_for.h HINTS ${_include} REQUIRED)
 
 add_library(ppengine_sycl INTERFACE)
-target_include_directories(ppengine_sycl SYSTEM INTERFACE ${_include})
+target_include_directories(ppengine_sycl SYSTEM INTERFACE ${_include} ${PPENGINE_TBB_INCLUDE})
 target_compile_definitions(ppengine_sycl INTERFACE SYCL_DISABLE_FSYCL_SYCLHPP_WARNING)
-target_link_libraries(ppengine_sycl INTERFACE ${PPENGINE_SYCL_LIBRARY} ${PPENGINE_DNNL_LIBRARY})
+target_link_libraries(ppengine_sycl INTERFACE ${PPENGINE_SYCL_LIBRARY} ${PPENGINE_DNNL_LIBRARY} ${PPENGINE_TBB_LIBRARY})
 
 # The wheels' own libraries carry no search path, and only DT_RPATH (not DT_RUNPATH) is inherited by what they load.
 add_link_options(-Wl,--disable-new-dtags)

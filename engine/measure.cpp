@@ -6,16 +6,16 @@
 #include <string_view>
 
 #include <ppengine/engine/node.hpp>
-#include <ppengine/ops/linear.hpp>
+#include <ppengine/ops/matmul.hpp>
 
 namespace ppengine::engine {
 
 double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs) {
   constexpr int64_t size = 2048;
-  ops::LinearSpec spec;
-  spec.rows = spec.in = spec.out = size;
-  spec.type = type;
-  const auto op = ops::Linear::make(stream.device(), spec);
+  const ops::Tensor matrix(nullptr, type, {size, size});
+  ops::Tensor transposed = matrix;
+  transposed.strides = {1, size};
+  const auto op = ops::Matmul::make(stream.device(), {matrix, transposed, matrix});
   const size_t bytes = static_cast<size_t>(size * size) * ops::size_of(type);
   ops::Buffer src(stream.device_ptr(), bytes), weight(stream.device_ptr(), bytes), dst(stream.device_ptr(), bytes);
   stream.zero(src.data(), bytes);
@@ -24,7 +24,7 @@ double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs) {
   for (int i = 0; i <= runs; ++i) {  // the first one warms up
     stream.wait();
     const auto begin = std::chrono::steady_clock::now();
-    op->forward(stream, src.data(), weight.data(), nullptr, nullptr, dst.data());
+    op->run(stream, src.data(), weight.data(), dst.data());
     stream.wait();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (i > 0) best = std::max(best, 2.0 * double(size) * double(size) * double(size) / seconds);

@@ -8,7 +8,8 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Linear, LinearSpec>, 2> implementations{{
+constexpr std::array<Implementation<Linear, LinearSpec>, 3> implementations{{
+    {"cpu", cpu_linear_refusal, make_cpu_linear},
     {"onednn", onednn_linear_refusal, make_onednn_linear},
     {"sycl", sycl_linear_refusal, make_sycl_linear},
 }};

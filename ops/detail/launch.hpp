@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <ppengine/ops/detail/divide_up.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/type.hpp>
 
@@ -23,8 +24,6 @@ constexpr size_t cpu_groups_per_core = 4;  // to even out cores that are busy el
 constexpr size_t gpu_reduction_group = 256, smallest_sub_group = 4;
 inline size_t reduction_group(const Device& device) { return device.info().is_cpu ? cpu_lanes : gpu_reduction_group; }
 constexpr size_t partial_sums_bytes(size_t groups) { return (1 + groups * (gpu_reduction_group / smallest_sub_group)) * 2 * sizeof(float); }
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline int64_t cpu_chunk(const Device& device, int64_t count, int64_t smallest) {
   const auto groups = static_cast<int64_t>(static_cast<size_t>(device.info().compute_units) * cpu_groups_per_core);

@@ -66,7 +66,7 @@ class OnednnLinear : public Linear {
 
   void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) override {
     if (spec_.rows == 0) return;
-    if (use_sgemm_) return backward_input_sgemm(stream, diff_dst, weight, add, diff_src);
+    if (use_sgemm_) return sgemm_backward_input(stream, spec_, diff_dst, weight, add, diff_src);
     if (!spec_.add_diff_src)
       backward_input_.run(stream, {diff_dst, weight, diff_src});
     else if (add == diff_src)
@@ -79,31 +79,35 @@ class OnednnLinear : public Linear {
                        bool accumulate) override {
     if (spec_.rows == 0) return clear_gradients(stream, spec_, diff_weight, diff_bias, accumulate);
     const bool out_in = spec_.layout == WeightLayout::out_in;
-    const void* const a = out_in ? diff_dst : src;
-    const void* const b = out_in ? src : diff_dst;
-    if (use_sgemm_) {
-      const int64_t m = out_in ? spec_.out : spec_.in, n = out_in ? spec_.in : spec_.out;
-      onednn::sgemm(stream, {true, false, m, n, spec_.rows, a, m, b, n, diff_weight, n, accumulate});
-    } else {
-      (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {a, b, diff_weight});
-    }
+    if (use_sgemm_)
+      sgemm_backward_weight(stream, spec_, src, diff_dst, diff_weight, accumulate);
+    else
+      (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {out_in ? diff_dst : src, out_in ? src : diff_dst, diff_weight});
     if (spec_.bias) sum_rows(stream, spec_.type, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
   }
 
  private:
-  void backward_input_sgemm(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) const {
-    const bool out_in = spec_.layout == WeightLayout::out_in;
-    if (spec_.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec_.rows * spec_.in) * sizeof(float));
-    onednn::sgemm(stream, {false, !out_in, spec_.rows, spec_.in, spec_.out, diff_dst, spec_.out, weight, out_in ? spec_.in : spec_.out,
-                           diff_src, spec_.in, spec_.add_diff_src});
-  }
-
   LinearSpec spec_;
   bool use_sgemm_;
   Primitive forward_, forward_in_place_, backward_input_, backward_input_in_place_, overwrite_weight_, accumulate_weight_;
 };
 
 }  // namespace
+
+void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
+                          void* diff_src) {
+  const bool out_in = spec.layout == WeightLayout::out_in;
+  if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec.rows * spec.in) * sizeof(float));
+  onednn::sgemm(stream, {false, !out_in, spec.rows, spec.in, spec.out, diff_dst, spec.out, weight, out_in ? spec.in : spec.out, diff_src,
+                         spec.in, spec.add_diff_src});
+}
+
+void sgemm_backward_weight(Stream& stream, const LinearSpec& spec, const void* src, const void* diff_dst, float* diff_weight,
+                           bool accumulate) {
+  const bool out_in = spec.layout == WeightLayout::out_in;
+  const int64_t m = out_in ? spec.out : spec.in, n = out_in ? spec.in : spec.out;
+  onednn::sgemm(stream, {true, false, m, n, spec.rows, out_in ? diff_dst : src, m, out_in ? src : diff_dst, n, diff_weight, n, accumulate});
+}
 
 Refusal onednn_linear_refusal(const Device& device, const LinearSpec& spec) {
   if (auto refusal = onednn::device_refusal(device)) return refusal;

@@ -207,10 +207,12 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
 BOOST_AUTO_TEST_CASE(every_refusal_has_a_reason) {
   const LinearSpec spec{4, 4, 4, WeightLayout::out_in, false, false, false, Type::f32};
   const auto considered = Linear::consider(*device_without_onednn(), spec);
-  BOOST_REQUIRE(considered.size() == 2);
-  BOOST_TEST(considered[0].implementation == "onednn");
+  BOOST_REQUIRE(considered.size() == 3);
+  BOOST_TEST(considered[0].implementation == "cpu");
   BOOST_TEST(considered[0].refusal.value() == "oneDNN is switched off");
-  BOOST_TEST(!considered[1].refusal.has_value());
+  BOOST_TEST(considered[1].implementation == "onednn");
+  BOOST_TEST(considered[1].refusal.value() == "oneDNN is switched off");
+  BOOST_TEST(!considered[2].refusal.has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,36 @@
+// The inner parts of cpu::gemm: packing, the product of a few rows with a packed panel; and of cpu::sum_rows.
+#pragma once
+
+#include <cstdint>
+
+namespace ppengine::ops::cpu::avx512 {
+
+constexpr int64_t panel_width = 32;  // columns of a panel: two registers
+constexpr int64_t tile_height = 12;  // rows of a tile at most: 24 registers of sums, and the rest for operands
+
+// panel[k][32] = columns of b, filled up with zeros. b is [depth, width...], or, transposed, [width, depth...].
+void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, int64_t depth, float* panel);
+
+// c[height,width] = a[height,depth] · panel (+ bias) (+ add)
+struct Tile {
+  int64_t height, width, depth;
+  const float* a;
+  int64_t row_a;
+  const float* panel;
+  const float* bias;  // or null
+  const float* add;   // or null; rows as in c
+  float* c;
+  int64_t row_c;
+  // Fetched into the cache meanwhile: the c of the tile after this one, and the first 32 floats of some rows of the next panel's b.
+  const float* next_c;
+  const float* next_b;
+  int64_t row_b, rows_b;
+};
+void multiply(const Tile& tile);
+
+constexpr int64_t sum_width = 128;  // columns at a time, at most
+
+// sums[width] (+)= a's rows
+void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float* sums, bool accumulate);
+
+}  // namespace ppengine::ops::cpu::avx512

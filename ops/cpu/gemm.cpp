@@ -1,0 +1,90 @@
+// How cpu::gemm walks over its matrices: a panel of b is packed once, stays in the first cache, and meets all rows of a, which come from
+// the second; meanwhile the next panel and the next part of c are fetched from memory. Parts are dealt out as threads get free, so that
+// a core that somebody else uses for a while does not hold up the others.
+#include <ppengine/ops/cpu/gemm.hpp>
+
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <ppengine/ops/cpu/avx512.hpp>
+#include <ppengine/ops/detail/divide_up.hpp>
+
+namespace ppengine::ops::cpu {
+namespace {
+
+using avx512::panel_width;
+using avx512::tile_height;
+
+constexpr int64_t most_depth = 384;    // steps that are summed at once: a panel of them takes as much as the first cache has
+constexpr int64_t most_rows = 256;     // of a and c that meet a panel
+constexpr int64_t most_columns = 384;  // of c that one thread takes at a time: they stay in the second cache while sums go on
+constexpr int64_t parts_per_thread = 8;
+
+// Part i of `count` parts of `total` begins here; they differ by one at most.
+int64_t begin_of(int64_t i, int64_t count, int64_t total) { return i * total / count; }
+
+// Kept for the life of a thread.
+float* panel_of_thread() {
+  struct alignas(64) Panel {
+    float values[most_depth * panel_width];
+  };
+  thread_local const auto panel = std::make_unique<Panel>();
+  return panel->values;
+}
+
+void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+  float* const panel = panel_of_thread();
+  const int64_t row_b = g.transposed_b ? g.k : g.n;
+  const auto b_at = [&](int64_t k, int64_t n) { return g.transposed_b ? g.b + n * row_b + k : g.b + k * row_b + n; };
+  const int64_t most = divide_up(divide_up(g.k, divide_up(g.k, most_depth)), 16) * 16;
+  const int64_t rows = row_end - row_begin, tiles = divide_up(rows, tile_height);
+  for (int64_t k = 0; k < g.k; k += most) {
+    const int64_t depth = std::min(most, g.k - k);
+    for (int64_t n = column_begin; n < column_end; n += panel_width) {
+      const int64_t width = std::min(panel_width, column_end - n);
+      avx512::pack_panel(b_at(k, n), row_b, g.transposed_b, width, depth, panel);
+      const bool last = n + panel_width >= column_end, at_end = k + most >= g.k;
+      const int64_t next_n = !last ? n + panel_width : at_end ? column_end : column_begin;
+      const int64_t next_k = !last ? k : at_end ? 0 : k + most;
+      for (int64_t i = 0; i < tiles; ++i) {
+        const int64_t m = row_begin + begin_of(i, tiles, rows), next_m = row_begin + begin_of(i + 1, tiles, rows);
+        float* const c = g.c + m * g.n + n;
+        const float* const add = k > 0 ? c : g.add ? g.add + m * g.n + n : nullptr;
+        const float* const next_c = i + 1 < tiles ? g.c + next_m * g.n + n : g.c + row_begin * g.n + next_n;
+        // Each of the first tiles fetches 32 by 32 floats of the next panel.
+        const int64_t fetched = std::min(i * panel_width, depth);
+        const float* const next_b = g.transposed_b ? b_at(next_k + fetched, next_n) : b_at(next_k, next_n) + fetched * row_b;
+        avx512::multiply({next_m - m, width, depth, g.a + m * g.k + k, g.k, panel, k == 0 && g.bias ? g.bias + n : nullptr, add, c, g.n,
+                          next_c, next_b, row_b, fetched < depth ? panel_width : 0});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool has_gemm() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+
+void gemm(const Gemm& g) {
+  const int64_t row_parts = divide_up(g.m, most_rows), panels = divide_up(g.n, panel_width);
+  const int64_t wanted = oneapi::tbb::this_task_arena::max_concurrency() * parts_per_thread;
+  const int64_t columns = std::clamp<int64_t>(row_parts * panels / wanted, 1, most_columns / panel_width) * panel_width;
+  const auto multiply = [&](int64_t part) {
+    const int64_t row = part % row_parts, column = part / row_parts * columns;
+    multiply_part(g, begin_of(row, row_parts, g.m), begin_of(row + 1, row_parts, g.m), column, std::min(column + columns, g.n));
+  };
+  oneapi::tbb::parallel_for(int64_t{0}, row_parts * divide_up(g.n, columns), multiply, oneapi::tbb::simple_partitioner{});
+}
+
+void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate) {
+  const auto sum = [&](int64_t part) {
+    const int64_t begin = part * avx512::sum_width, width = std::min(avx512::sum_width, columns - begin);
+    avx512::sum_rows(a + begin, columns, rows, width, sums + begin, accumulate);
+  };
+  oneapi::tbb::parallel_for(int64_t{0}, divide_up(columns, avx512::sum_width), sum, oneapi::tbb::simple_partitioner{});
+}
+
+}  // namespace ppengine::ops::cpu

@@ -1,0 +1,26 @@
+// Products and sums of f32 matrices on CPUs with AVX-512, by the calling thread and the workers that oneDNN and the OpenCL runtime use too.
+#pragma once
+
+#include <cstdint>
+
+namespace ppengine::ops::cpu {
+
+bool has_gemm();  // whether this CPU can
+
+// c[m,n] = a[m,k] · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
+// on the number of rows, columns or threads.
+struct Gemm {
+  int64_t m, n, k;
+  const float* a;
+  const float* b;  // [k,n], or, transposed, [n,k]
+  bool transposed_b;
+  const float* bias;  // or null
+  const float* add;   // or null
+  float* c;
+};
+void gemm(const Gemm& product);
+
+// sums[columns] (+)= the sum of a's rows, one after the other.
+void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate);
+
+}  // namespace ppengine::ops::cpu

@@ -1,0 +1,105 @@
+// Products on CPUs with AVX-512: every size of tile, panel and part against products in double, and bits that depend on k alone.
+#include <ppengine/ops/cpu/gemm.hpp>
+
+#include "support.hpp"
+
+using namespace ppengine::ops;
+using namespace ppengine::ops::support;
+
+namespace {
+
+struct Case {
+  int64_t m, n, k;
+  bool transposed, bias, add;
+};
+
+struct Matrices {
+  explicit Matrices(const Case& c)
+      : a(random_values(static_cast<size_t>(c.m * c.k), 1)),
+        b(random_values(static_cast<size_t>(c.k * c.n), 2)),
+        bias(random_values(static_cast<size_t>(c.n), 3)),
+        add(random_values(static_cast<size_t>(c.m * c.n), 4)) {}
+  std::vector<float> a, b, bias, add;
+};
+
+std::vector<float> product(const Case& c, const Matrices& of) {
+  std::vector<float> result(of.add.size(), 7.0f);
+  cpu::gemm({c.m, c.n, c.k, of.a.data(), of.b.data(), c.transposed, c.bias ? of.bias.data() : nullptr, c.add ? of.add.data() : nullptr,
+             result.data()});
+  return result;
+}
+
+std::vector<double> product_in_double(const Case& c, const Matrices& of) {
+  std::vector<double> result;
+  for (int64_t m = 0; m < c.m; ++m)
+    for (int64_t n = 0; n < c.n; ++n) {
+      double sum = (c.bias ? of.bias[static_cast<size_t>(n)] : 0) + (c.add ? of.add[static_cast<size_t>(m * c.n + n)] : 0);
+      for (int64_t k = 0; k < c.k; ++k)
+        sum += double(of.a[static_cast<size_t>(m * c.k + k)]) * of.b[static_cast<size_t>(c.transposed ? n * c.k + k : k * c.n + n)];
+      result.push_back(sum);
+    }
+  return result;
+}
+
+bool missing() {
+  if (cpu::has_gemm()) return false;
+  BOOST_TEST_MESSAGE("skipped: this CPU has no AVX-512");
+  return true;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cpu_gemm)
+
+BOOST_AUTO_TEST_CASE(every_size_matches_products_in_double) {
+  if (missing()) return;
+  std::vector<Case> cases;
+  for (int64_t m = 1; m <= 25; ++m) cases.push_back({m, 33, 17, m % 2 == 0, m % 3 == 0, m % 5 == 0});  // every height of a tile
+  for (int64_t n = 1; n <= 70; n += 3) cases.push_back({13, n, 20, n % 2 == 0, true, true});           // every part of a panel
+  for (int64_t k : {1, 7, 8, 9, 15, 16, 31, 383, 384, 385, 800}) cases.push_back({14, 40, k, k % 2 == 0, false, true});
+  for (bool transposed : {false, true}) cases.push_back({300, 900, 401, transposed, true, true});  // several parts of rows and columns
+  for (const Case& c : cases)
+    BOOST_TEST_CONTEXT(c.m << " x " << c.n << " x " << c.k << " transposed " << c.transposed << " bias " << c.bias << " add " << c.add) {
+      const Matrices of(c);
+      check_close("product", product(c, of), product_in_double(c, of), 1e-5);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_sum_may_be_added_in_place) {
+  if (missing()) return;
+  const Case c{70, 90, 500, true, true, true};
+  Matrices of(c);
+  const auto apart = product(c, of);
+  cpu::gemm({c.m, c.n, c.k, of.a.data(), of.b.data(), true, of.bias.data(), of.add.data(), of.add.data()});
+  BOOST_TEST((of.add == apart));
+}
+
+BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_in_any_company) {
+  if (missing()) return;
+  const Case all{270, 130, 450, true, true, false};
+  Matrices of(all);
+  const auto together = product(all, of);
+  for (int64_t row : {0, 5, 131, 269}) {
+    Matrices alone = of;
+    alone.a.assign(of.a.begin() + row * all.k, of.a.begin() + (row + 1) * all.k);
+    alone.add.resize(static_cast<size_t>(all.n));
+    const auto one = product({1, all.n, all.k, true, true, false}, alone);
+    BOOST_TEST(std::equal(one.begin(), one.end(), together.begin() + row * all.n));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rows_are_summed) {
+  if (missing()) return;
+  for (int64_t columns : {1, 15, 16, 17, 127, 128, 129, 300})
+    for (int64_t rows : {0, 1, 37})
+      for (bool accumulate : {false, true}) {
+        const auto a = random_values(static_cast<size_t>(rows * columns), 5);
+        std::vector<float> sums(static_cast<size_t>(columns), 2.0f);
+        std::vector<double> expected(sums.size(), accumulate ? 2.0 : 0.0);
+        for (size_t i = 0; i < a.size(); ++i) expected[i % sums.size()] += a[i];
+        cpu::sum_rows(a.data(), rows, columns, sums.data(), accumulate);
+        check_close("sums", sums, expected, 1e-5);
+      }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
