@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "progress.hpp"
 #include "run_flags.hpp"
+#include "stage_list.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -36,6 +37,7 @@ struct Measured {
   // Of rank 0: seconds of a step (means), and the buckets in the order in which they are reduced.
   double backward = 0, communication = 0, overlap = 0;
   std::vector<engine::TimedReduction> buckets;
+  StagePlaces stages;
 };
 
 Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
@@ -44,6 +46,7 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   engine::Trainer trainer(graph, options, world, batch_size, length);
   models::DataSampler sampler(source->sequences(), models::DataOrder::sequential, 0);
   Measured result;
+  result.stages = trainer.model().stage_places();
   world.barrier();
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
   std::vector<double> seconds;
@@ -117,12 +120,14 @@ void BenchTrainFlags::run() {
                                       {"communication_milliseconds", 1e3 * result.communication},
                                       {"overlap_milliseconds", 1e3 * result.overlap},
                                       {"overlap_share", result.communication > 0 ? result.overlap / result.communication : 0.0},
-                                      {"buckets", buckets_json(result.buckets)}}
+                                      {"buckets", buckets_json(result.buckets)},
+                                      {"stages", stages_json(result.stages)}}
                            .dump());
     return;
   }
   fmt::print("{} on {} ranks, {} microbatches, {} sequences of {} tokens a step\n", model, parallel.ranks(), options.parallel.microbatches,
              batch_size, length);
+  fmt::print("  {}\n", stages_text(result.stages));
   fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
              tokens / result.seconds.low, 1e3 * result.seconds.median);
   fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,

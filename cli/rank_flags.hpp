@@ -31,6 +31,8 @@ struct RankFlags {
   comm::SimulatedLink link;  // for measurements
 
   void add(CLI::App& flags_of, const char* group);
+  // This process only starts the ranks.
+  bool starts_processes() const { return (launch == "processes" || !hosts.empty()) && !place(); }
   // Null in a process that only starts the ranks: it computes nothing itself.
   std::shared_ptr<ops::Device> open_device() const;
   // Runs a function once per rank. True where results are to be printed: not in ranks other than 0, nor in a process
@@ -41,7 +43,6 @@ struct RankFlags {
   const CLI::App* command_ = nullptr;
   // Which rank this process is, where it is one.
   std::optional<comm::RankEnvironment> place() const;
-  bool starts_processes() const { return (launch == "processes" || !hosts.empty()) && !place(); }
   void check_launching() const;
   void run_processes(int ranks) const;
   void run_as_rank(const comm::RankEnvironment& me, int ranks, const std::shared_ptr<ops::Device>& on,

@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "progress.hpp"
 #include "run_flags.hpp"
+#include "stage_list.hpp"
 #include "timeline_files.hpp"
 #include "within.hpp"
 
@@ -52,12 +53,14 @@ class Reporter final : public models::TrainingListener {
     progress_.note(fmt::format("{:.1f} M parameters, {} stages on {} ranks, {} microbatches, {} sequences of {} tokens a step, on {}",
                                double(info.parameters) / 1e6, info.stages, info.ranks, info.microbatches, info.batch_size,
                                info.sequence_length, info.device));
+    progress_.note(stages_text(info.stage_places));
   }
 
   void stepped(const engine::StepResult& result, std::size_t peak_bytes) override {
     if (json_) {
-      const nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
-                                {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
+      nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
+                          {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
+      if (result.step == info_.first_step) line["stages"] = stages_json(info_.stage_places);
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
       return;
@@ -189,8 +192,10 @@ void TrainFlags::run() {
   options.dropout = dropout == "model";
   options.record = !trace.empty();
   for (const std::string& file : {trace, timeline}) check_writable(file);
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  if (!parallel.starts_processes()) {  // who starts ranks has nothing to save: it passes signals on as soon as there are any
+    std::signal(SIGINT, on_interrupt);
+    std::signal(SIGTERM, on_interrupt);
+  }
   Reporter reporter(json);
   models::TrainingResult result;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {

@@ -17,10 +17,9 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
       device_(std::move(device)),
       options_(options) {
   PPENGINE_ASSERT(cuts_.size() == stage_rank_.size());
-  owners_.assign(graph_->parameters().size(), -1);
+  users_.resize(graph_->parameters().size());
   for (size_t s = 0; s < cuts_.size(); ++s) {
-    for (int id : cuts_[s].parameters)
-      if (owners_[static_cast<size_t>(id)] < 0) owners_[static_cast<size_t>(id)] = static_cast<int>(s);
+    for (int id : cuts_[s].parameters) users_[static_cast<size_t>(id)].push_back(static_cast<int>(s));
     if (stage_rank_[s] != rank_) continue;
     stages_.push_back(static_cast<int>(s));
   }
@@ -75,11 +74,11 @@ ParameterStore& ModelRank::parameters(int stage) {
   return stores_[static_cast<size_t>(found - stages_.begin())];
 }
 
-std::vector<int> ModelRank::users(int parameter) const {
-  std::vector<int> found;
-  for (size_t s = 0; s < cuts_.size(); ++s)
-    if (std::ranges::binary_search(cuts_[s].parameters, parameter)) found.push_back(static_cast<int>(s));
-  return found;
+std::vector<ModelRank::StagePlace> ModelRank::stage_places() const {
+  std::vector<StagePlace> places;
+  places.reserve(cuts_.size());
+  for (size_t s = 0; s < cuts_.size(); ++s) places.push_back({stage_rank_[s], first_module(*graph_, cuts_[s])});
+  return places;
 }
 
 }  // namespace ppengine::engine

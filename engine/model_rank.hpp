@@ -29,6 +29,12 @@ class ModelRank {
   const std::shared_ptr<const Graph>& graph_ptr() const { return graph_; }
   const std::vector<StageCut>& cuts() const { return cuts_; }
   const std::vector<int>& stage_rank() const { return stage_rank_; }
+  // Of all stages: the rank in the pipeline, and where it begins.
+  struct StagePlace {
+    int rank;
+    std::string first_module;
+  };
+  std::vector<StagePlace> stage_places() const;
   int rank() const { return rank_; }
   const std::shared_ptr<ops::Device>& device() const { return device_; }
   ops::MemoryCounter& memory() { return memory_; }
@@ -38,12 +44,14 @@ class ModelRank {
   bool has_stage(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   ParameterStore& parameters(int stage);
   Sharding* sharding() { return sharding_.get(); }  // null: every rank has whole parameters
+  // A stage's whole gradients of this rank while the backward makes them; null where sharding has no block for them at the time.
+  float* whole_gradients(int stage) { return sharding_ ? sharding_->gradients(stage) : parameters(stage).gradients(); }
   // Of gradients only this rank's parts stay: whole ones are there until they are reduced.
   bool keeps_gradient_parts() const { return sharding_ && !sharding_->whole_gradients(); }
   // The stage that a parameter belongs to for norms and files: the first that uses it.
-  int owner(int parameter) const { return owners_[static_cast<size_t>(parameter)]; }
+  int owner(int parameter) const { return users(parameter).empty() ? -1 : users(parameter).front(); }
   // Stages that use the parameter, ascending; more than one for tied weights.
-  std::vector<int> users(int parameter) const;
+  const std::vector<int>& users(int parameter) const { return users_[static_cast<size_t>(parameter)]; }
   bool tied(int parameter) const { return users(parameter).size() > 1; }
   // A tied weight's gradient is not whole before those of all its stages are summed. It has a bucket of its own.
   bool tied(const Bucket& bucket) const { return tied(bucket.parameters.front()); }
@@ -59,8 +67,9 @@ class ModelRank {
   std::shared_ptr<ops::Device> device_;
   Options options_;
   ops::MemoryCounter memory_;
-  std::vector<int> stages_, owners_;
-  std::deque<ParameterStore> stores_;  // one per entry of stages_
+  std::vector<int> stages_;
+  std::vector<std::vector<int>> users_;  // by parameter
+  std::deque<ParameterStore> stores_;    // one per entry of stages_
   std::unique_ptr<Sharding> sharding_;
 };
 

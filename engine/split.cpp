@@ -82,6 +82,12 @@ std::string cut_name(const Graph& graph, int node) {
   }
 }
 
+std::string first_module(const Graph& graph, const StageCut& cut) {
+  if (cut.begin == 0) return graph.nodes().front().module;
+  const std::string name = cut_name(graph, cut.begin);
+  return !name.empty() ? name : graph.nodes()[static_cast<size_t>(cut.begin - 1)].module + ":end";
+}
+
 std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string>& modules) {
   std::vector<int> cuts;
   for (const std::string& name : modules) {

@@ -31,5 +31,7 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::ve
 
 // The first node of each module: where a graph can be cut so that the cut has a name. The name of the cut before node i.
 std::string cut_name(const Graph& graph, int node);
+// Where a stage begins, as split_at takes it: a module, or behind which one. The model's first module for the first stage.
+std::string first_module(const Graph& graph, const StageCut& cut);
 
 }  // namespace ppengine::engine

@@ -43,6 +43,7 @@ struct RunInfo {
   std::int64_t parameters = 0, sequence_length = 0, batch_size = 0, sequences = 0;
   std::string data, device;
   std::int64_t first_step = 1, steps = 0;
+  std::vector<engine::ModelRank::StagePlace> stage_places;
 };
 
 // All methods but stop_requested are called on rank 0 only.

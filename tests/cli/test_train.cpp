@@ -73,6 +73,34 @@ BOOST_AUTO_TEST_CASE(a_step_is_a_line_of_json_with_all_its_figures) {
   BOOST_TEST(std::abs(steps[0]["loss"].get<double>() - std::log(256.0)) < 0.3);  // of 256 tokens, none is likelier yet
 }
 
+// The names go back into --split and give the same stages: here and in inspect, whose list of parameters comes from the cuts themselves.
+BOOST_AUTO_TEST_CASE(a_run_tells_where_its_stages_begin) {
+  const std::vector<std::string> split{"transformer.h.0.mlp", "transformer.h.1", "transformer.h.1.attn:end"};
+  const std::string given = split[0] + "," + split[1] + "," + split[2];
+  const Outcome trained = train({"--pp", "2", "--schedule", "interleaved1f1b", "--microbatches", "2", "--steps", "2", "--split", given});
+  BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  const auto steps = lines(trained.out);
+  const json& stages = steps.at(0).at("stages");
+  BOOST_TEST(!steps.at(1).contains("stages"));  // they do not change
+  BOOST_REQUIRE(stages.size() == 4);
+  BOOST_TEST(stages[0].at("first_module") == "transformer.wte");
+  for (std::size_t s = 0; s < stages.size(); ++s) BOOST_TEST(stages[s].at("rank") == s % 2);
+  for (std::size_t s = 1; s < 3; ++s) BOOST_TEST(stages[s].at("first_module") == split[s - 1]);
+  const auto cut_there = [&](const std::string& where) { return run({"inspect", "demo", "--split", where, "--json"}).out; };
+  const std::string told = stages[3].at("first_module");
+  BOOST_TEST(cut_there(split[0] + "," + split[1] + "," + told) == cut_there(given));
+
+  const Outcome measured = run({"bench", "train", "--model", "demo", "--pp", "2", "--seq-len", "10", "--balance", "measured", "--warmup",
+                                "0", "--repeat", "1", "--json"});
+  BOOST_REQUIRE_MESSAGE(measured.code == 0, measured.err);
+  const json chosen = json::parse(measured.out).at("stages");
+  BOOST_REQUIRE(chosen.size() == 2);
+  BOOST_TEST(chosen[1].at("rank") == 1);
+  const Outcome again = train({"--pp", "2", "--steps", "1", "--split", chosen[1].at("first_module")});
+  BOOST_REQUIRE_MESSAGE(again.code == 0, again.err);
+  BOOST_TEST(lines(again.out).at(0).at("stages") == chosen);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_flags_end_with_one_message_and_code_2) {
   check_refused(train({"--steps", "0"}), "--steps");
   check_refused(train({"--schedule", "nonsense", "--pp", "2"}), "nonsense");
