@@ -100,7 +100,8 @@ class Communicator {
   // Ranks with the same color form a group, ordered by key, then rank. A negative color: no group, null. All ranks call it.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Ends the run for all ranks of the whole run, from any thread: every wait now throws and names this rank and the reason.
+  // Ends the run for all ranks of the whole run, from any thread: every wait now throws and names this rank and the reason, unless one
+  // has failed before. Afterwards no operation between threads or CPU processes touches this rank's memory any more: it may be freed.
   virtual void abort(const std::string& reason) = 0;
   // Who aborted or died, once that is known.
   virtual std::optional<Failure> failure() const = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -26,7 +27,7 @@ int find_tokens(const Graph& graph, const StageCut& first) {
 }  // namespace
 
 Decoder::Decoder(ModelRank& model, const Options& options)
-    : model_(model), options_(options), stream_(model.device()), input_(find_tokens(model.graph(), model.cuts().front())) {
+    : model_(model), options_(options), input_(find_tokens(model.graph(), model.cuts().front())), stream_(model.device()) {
   PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 &&
                   options.sequences > 0);
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
@@ -89,12 +90,12 @@ std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position,
   std::ranges::copy(ids, ids_.begin());
   const auto first = static_cast<int32_t>(position);
   Shapes& all = shapes(output ? Use::last_prefill : Use::prefill, static_cast<int64_t>(ids_.size()));
-  return run(all, group, sequence, length - 1, {&first, 1}, ids_);
+  return comm::abort_on_error(options_.peers, [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_); });
 }
 
 std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {
   PPENGINE_ASSERT(static_cast<int64_t>(positions.size()) == options_.sequences);
-  return run(shapes(Use::step, 1), group, 0, 0, positions, ids);
+  return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, 1), group, 0, 0, positions, ids); });
 }
 
 std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,

@@ -64,7 +64,6 @@ class Decoder {
 
   ModelRank& model_;
   Options options_;
-  ops::Stream stream_;
   int input_;                                         // the graph's value that holds the tokens
   std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
@@ -73,6 +72,7 @@ class Decoder {
   std::vector<int32_t> ids_;
   std::vector<float> output_;
   Profile* profile_ = nullptr;
+  ops::Stream stream_;  // last: its destructor waits for work that uses the memory above
 };
 
 }  // namespace ppengine::engine

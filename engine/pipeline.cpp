@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/engine/detail/pipeline_state.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/schedules/validate.hpp>
@@ -118,12 +119,7 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
   prepare(inputs.microbatches, inputs.batch->length);
   step_ = &inputs;
   recorder_ = recorder;
-  try {
-    carry_out(inputs);
-  } catch (const std::exception& error) {
-    if (options_.peers && !options_.peers->failure()) options_.peers->abort(error.what());
-    throw;
-  }
+  comm::abort_on_error(options_.peers, [&] { carry_out(inputs); });
   step_ = nullptr;
   recorder_ = nullptr;
 }
@@ -158,8 +154,8 @@ void Pipeline::shadow(GradientSink* sink, bool zeros) {
     if (action.type == schedules::ActionType::unshard) unshard(stage.index);
     if (action.type == schedules::ActionType::reshard) reshard(stage.index);
     if (action.type != schedules::ActionType::reduce_grad || !sink) continue;
-    Sharding* const sharding = model_.sharding();
-    float* const gradients = sharding ? sharding->begin_gradients(stage.index, stream_) : stage.parameters->gradients();
+    if (model_.sharding()) model_.sharding()->begin_gradients(stage.index, stream_);
+    float* const gradients = model_.whole_gradients(stage.index);
     for (const Bucket& bucket : stage.parameters->buckets()) {
       if (!bucket.reduced()) continue;
       if (zeros) stream_.zero(gradients + bucket.begin, bucket.count() * sizeof(float));

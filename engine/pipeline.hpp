@@ -115,13 +115,14 @@ class Pipeline final : public schedules::ActionHandler {
   schedules::Plan plan_;
   PipelineOptions options_;
   bool training_;
-  ops::Stream stream_, second_;  // the second runs the backward of an overlapped pair
   std::vector<std::unique_ptr<Stage>> stages_;
   ops::Buffer workspace_, second_workspace_, staging_;
   const StepInputs* step_ = nullptr;
   TimelineRecorder* recorder_ = nullptr;
   Profile* profile_ = nullptr;
   std::vector<double> losses_;
+  // The second runs the backward of an overlapped pair. Last: their destructors wait for work that uses the memory above.
+  ops::Stream stream_, second_;
 };
 
 }  // namespace ppengine::engine

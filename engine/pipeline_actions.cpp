@@ -87,8 +87,7 @@ AfterInstruction Pipeline::watch(Stage& stage, const std::vector<CompiledStage::
     if (!step_->accumulate || model_.keeps_gradient_parts())
       for (int id : without) {
         const ParameterRange& range = *stage.parameters->find(id);
-        float* const gradients = model_.sharding() ? model_.sharding()->gradients(stage.index) : stage.parameters->gradients();
-        stream.zero(gradients + range.offset, range.count * sizeof(float));
+        stream.zero(model_.whole_gradients(stage.index) + range.offset, range.count * sizeof(float));
       }
   }
   if (!step_->sink || stage.weight_gradients + 1 < plan_.microbatches) return {};

@@ -100,9 +100,8 @@ void Reducer::final_gradients(int index, std::span<const int> parameters, ops::S
     for (; stage.next < stage.buckets.size() && stage.missing[stage.next] == 0; ++stage.next) {
       const Bucket& bucket = stage.store->buckets()[stage.next];
       GradientBucket& full = stage.buckets[stage.next];
-      Sharding* const sharding = model_.sharding();
-      full.data = (sharding ? sharding->gradients(index) : stage.store->gradients()) + bucket.begin;
-      full.part = !sharding ? nullptr : add_ ? part_.as<float>() : stage.store->gradients() + stage.store->gradient_begin(bucket);
+      full.data = model_.whole_gradients(index) + bucket.begin;
+      full.part = !model_.sharding() ? nullptr : add_ ? part_.as<float>() : stage.store->gradients() + stage.store->gradient_begin(bucket);
       jobs_.push_back({index, stage.next, ready});
     }
   }

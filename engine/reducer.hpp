@@ -82,8 +82,8 @@ class Reducer final : public GradientSink {
   RowGradients rows_;
   float* packed_ = nullptr;  // the bucket's rows that are not zero, where these alone were summed
   size_t packed_count_ = 0;
-  ops::Stream stream_;  // the thread's
   ops::Buffer part_;    // sharded and adding: what has just been reduced
+  ops::Stream stream_;  // the thread's; behind the memory, which it waits for at the end
   std::vector<TimedReduction> timings_;
 
   std::mutex mutex_;

@@ -113,14 +113,14 @@ class Trainer {
   std::shared_ptr<const Graph> graph_;  // this tensor-parallel rank's
   std::unique_ptr<ModelRank> model_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Pipeline> pipeline_;
-  std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<TiedGradients> tied_gradients_;
+  std::unique_ptr<GradientNorm> norm_;
+  std::unique_ptr<Pipeline> pipeline_;  // behind all that works on its stream: at the end it waits for that
+  std::unique_ptr<Evaluator> evaluator_;
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
   std::unique_ptr<comm::Communicator> reducing_;                      // of the data-parallel ranks, for the reducer alone
-  std::unique_ptr<GradientNorm> norm_;
-  std::vector<double> figures_;       // of a step, to be added up over the ranks
-  std::unique_ptr<Reducer> reducer_;  // null: nothing to reduce
+  std::vector<double> figures_;                                       // of a step, to be added up over the ranks
+  std::unique_ptr<Reducer> reducer_;                                  // null: nothing to reduce
   // Batches whose gradients are there already, and the weight of their losses.
   struct Held {
     int64_t batches = 0, valid = 0, tokens = 0;

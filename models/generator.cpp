@@ -11,6 +11,7 @@
 #include <set>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/engine/decoder.hpp>
 #include <ppengine/models/detail/job_chain.hpp>
 
@@ -326,9 +327,11 @@ void Generator::cancel(std::uint64_t number) {
 }
 
 void Generator::run() {
-  if (!impl_->chain.leads()) return impl_->take_part();
-  impl_->chain.is_first() ? impl_->lead() : impl_->follow();
-  impl_->chain.flush();
+  comm::abort_on_error(impl_->decoder.options().peers, [&] {
+    if (!impl_->chain.leads()) return impl_->take_part();
+    impl_->chain.is_first() ? impl_->lead() : impl_->follow();
+    impl_->chain.flush();
+  });
 }
 
 std::size_t Generator::cache_bytes() const { return impl_->decoder.cache_bytes(); }

@@ -5,6 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/checkpoint.hpp>
@@ -74,7 +75,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   if (first_rank)
     listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(),
                       batch_size, static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name,
-                      state.step + 1, options.steps});
+                      state.step + 1, options.steps, trainer.model().stage_places()});
 
   std::unique_ptr<TokenSource> eval_source;
   if (!options.eval_data.empty()) {
@@ -99,21 +100,23 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   std::vector<engine::TimedReduction> reductions;
   std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
   std::int64_t saved_at = -1;
-  while (state.step < options.steps && !result.interrupted) {
-    for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
-    result.last = trainer.step(batches, options.lr.at(state.step + 1));
-    ++state.step;
-    result.last.step = state.step;
-    if (!options.record) timeline.clear(), reductions.clear();
-    reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
-    timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
-    if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
-    result.interrupted = world.allreduce_value(std::int64_t{first_rank && listener.stop_requested()}, comm::Reduce::max) != 0;
-    if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
-    if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
-  }
-  if (saved_at != state.step) save_now();
-  if (!result.interrupted) evaluate_now();
+  comm::abort_on_error(&world, [&] {
+    while (state.step < options.steps && !result.interrupted) {
+      for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
+      result.last = trainer.step(batches, options.lr.at(state.step + 1));
+      ++state.step;
+      result.last.step = state.step;
+      if (!options.record) timeline.clear(), reductions.clear();
+      reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
+      timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+      if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      result.interrupted = world.allreduce_value(std::int64_t{first_rank && listener.stop_requested()}, comm::Reduce::max) != 0;
+      if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
+      if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
+    }
+    if (saved_at != state.step) save_now();
+    if (!result.interrupted) evaluate_now();
+  });
   for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
     result.peak_bytes.push_back(one.front());
   for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());

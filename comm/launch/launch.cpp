@@ -71,7 +71,7 @@ class Lines {
 
 class Run {
  public:
-  explicit Run(const LaunchOptions& options, int attempt) : options_(options) {
+  Run(const LaunchOptions& options, const Signals& signals, int attempt) : options_(options), signals_(signals) {
     std::vector<LaunchHost> hosts = options.hosts;
     if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
     const bool one_host = hosts.size() == 1;
@@ -174,7 +174,7 @@ class Run {
   }
 
   const LaunchOptions& options_;
-  Signals signals_;
+  const Signals& signals_;
   std::vector<pid_t> pids_;
   std::vector<bool> here_;  // on this machine
   std::vector<RankEnd> ends_;
@@ -190,8 +190,9 @@ LaunchResult launch(const LaunchOptions& wanted) {
   LaunchOptions options = wanted;
   if (options.command.empty() || options.ranks < 1) throw ConfigError("nothing to launch: give a command and at least one rank");
   LaunchResult result;
+  const Signals signals;  // over all starts: one that comes between two is not lost
   for (int attempt = 0;; ++attempt) {
-    Run run(options, attempt);
+    Run run(options, signals, attempt);
     result.ranks = run.watch();
     result.exit_code = combined_exit_code(result.ranks);
     result.restarts = attempt;

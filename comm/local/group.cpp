@@ -21,10 +21,11 @@ void World::drain(int world_rank) {
     const std::lock_guard lock(signal->mutex);
     list.swap(under_way[static_cast<size_t>(world_rank)]);
   }
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
   for (const OperationPtr& operation : list) {
     try {
-      operation->wait_finished(Clock::now() + std::chrono::seconds(10));
-    } catch (const std::exception&) {  // a destructor's duty is only that nothing is written any more
+      operation->wait_finished(deadline);
+    } catch (const std::exception&) {  // all that counts here is that nothing is written any more
     }
   }
 }

@@ -9,7 +9,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/local/group.hpp>
-#include <ppengine/comm/net/socket.hpp>
+#include <ppengine/comm/net/colors.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -63,17 +63,8 @@ class LocalCommunicator : public Communicator {
   std::vector<std::string> all_gather_bytes(std::string_view mine) override { return group_->all_gather_bytes(rank_, mine, timeout()); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    const auto all = all_gather_bytes(net::Packer().number(color).number(key).bytes());
+    const std::vector<int> members = net::ranks_of_color(all_gather_bytes(net::pack_color(color, key)), color);
     const uint64_t number = splits_++;
-    std::vector<std::pair<int64_t, int>> found;  // key, rank
-    for (int r = 0; r < size(); ++r) {
-      net::Unpacker theirs(all[static_cast<size_t>(r)]);
-      if (theirs.number() == color) found.emplace_back(theirs.number(), r);
-    }
-    std::ranges::sort(found);
-    std::vector<int> members;
-    members.reserve(found.size());
-    for (const auto& [their_key, r] : found) members.push_back(r);
     std::unique_ptr<Communicator> result;
     if (color >= 0) {
       const auto mine = std::ranges::find(members, rank_) - members.begin();
@@ -83,7 +74,10 @@ class LocalCommunicator : public Communicator {
     return result;
   }
 
-  void abort(const std::string& reason) override { group_->world().signal->fail(group_->world_rank(rank_), reason); }
+  void abort(const std::string& reason) override {
+    group_->world().signal->fail(group_->world_rank(rank_), reason);
+    group_->world().drain(group_->world_rank(rank_));
+  }
   std::optional<Failure> failure() const override {
     const auto& signal = *group_->world().signal;
     const std::lock_guard lock(group_->world().signal->mutex);

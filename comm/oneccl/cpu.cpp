@@ -84,8 +84,10 @@ struct Process {
   std::unique_ptr<Engine> engine;
 
   ~Process() {
+    const bool started = engine != nullptr;
     engine.reset();
-    if (rendezvous->failed()) {
+    // Ranks that are not told yet that this one does not start would not come to the end.
+    if (!started || rendezvous->failed()) {
       [[maybe_unused]] auto* left = pmi.release();  // the MPI library may still hold on to it
       return;
     }
@@ -114,6 +116,10 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
 
   std::string kind() const override { return "oneccl-cpu"; }
   void progress() override { process_->engine->progress_now_and_then(); }
+  void abort(const std::string& reason) override {
+    process_->engine->stop();  // first: on one machine it reads the memory of ranks that free it when they are told
+    ProcessCommunicator::abort(reason);
+  }
 
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
     return transfer("send", const_cast<void*>(data), bytes, peer, tag, false, after);
@@ -231,7 +237,7 @@ void set_defaults(const ModuleInput& input) {
 Communicator* make(const ModuleInput& input) {
   auto process = std::make_shared<Process>();
   process->rendezvous = input.rendezvous;
-  process->pmi = std::make_unique<PmiServer>(*input.rendezvous, pmi_process_mapping(input.hosts));
+  process->pmi = std::make_unique<PmiServer>(input.rendezvous, pmi_process_mapping(input.hosts));
   process->pmi->set_environment();
   set_defaults(input);
   const int rank = input.environment.rank, size = input.environment.size;

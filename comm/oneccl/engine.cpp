@@ -130,6 +130,14 @@ bool Engine::try_step(const Operation* awaited) {
   return true;
 }
 
+void Engine::stop() {
+  stopped_ = true;
+  for (const auto begin = Clock::now(); Clock::now() - begin < std::chrono::seconds(2);) {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 void Engine::progress_now_and_then() {
   if (!idle_ && since_last_step() > step_interval) progress();
 }

@@ -89,6 +89,9 @@ class Engine {
   }
   // awaited: brings on what moves for a while, until it is finished.
   void progress(const Operation* awaited = nullptr);
+  // No more steps, of any thread. Waits for the one that is under way: two seconds at most, since a library may hang in it.
+  void stop();
+  bool stopped() const { return stopped_ || rendezvous_->failed(); }
   // A step, unless somebody has done it a moment ago.
   void progress_now_and_then();
   Rendezvous& rendezvous() const { return *rendezvous_; }
@@ -104,7 +107,7 @@ class Engine {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Stepper*> steppers_;
-  std::atomic<bool> idle_{true}, moving_{false}, closing_{false}, parked_{false};
+  std::atomic<bool> idle_{true}, moving_{false}, closing_{false}, parked_{false}, stopped_{false};
   std::atomic<Clock::rep> last_step_{0};  // that a thread of the caller's has made
   std::atomic<int> waiting_{0};           // threads in Operation::wait: they make progress themselves
   friend class Operation;

@@ -116,7 +116,7 @@ bool Group::moving() const {
 }
 
 void Group::step() {
-  if (engine_.rendezvous().failed()) return;
+  if (engine_.stopped()) return;
   try {
     // The next one after the last piece of the one before: the order in which oneCCL sees them is the same on all ranks.
     while (!collectives_.empty() && collectives_.front()->ready() && (running_.empty() || running_.back()->all_begun())) {

@@ -3,9 +3,8 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/net/colors.hpp>
 
 namespace ppengine::comm {
 
@@ -19,20 +18,13 @@ std::vector<std::string> ProcessCommunicator::all_gather_bytes(std::string_view 
 }
 
 ProcessCommunicator::Subgroup ProcessCommunicator::agree_on_split(int color, int key) {
-  const auto all = all_gather_bytes(net::Packer().number(color).number(key).bytes());
+  const std::vector<int> ranks = net::ranks_of_color(all_gather_bytes(net::pack_color(color, key)), color);
   Subgroup group;
   group.name = fmt::format("{}/{}.{}", name_, splits_++, color);
-  std::vector<std::pair<int64_t, int>> found;  // key, rank
-  for (int r = 0; r < size(); ++r) {
-    net::Unpacker theirs(all[static_cast<size_t>(r)]);
-    const int64_t their_color = theirs.number();
-    if (their_color == color) found.emplace_back(theirs.number(), r);
-  }
-  std::ranges::sort(found);
   if (color < 0) return group;
-  for (const auto& [their_key, r] : found) {
-    if (r == index_) group.index = static_cast<int>(group.members.size());
-    group.members.push_back(world_rank(r));
+  for (const int rank : ranks) {
+    if (rank == index_) group.index = static_cast<int>(group.members.size());
+    group.members.push_back(world_rank(rank));
   }
   return group;
 }

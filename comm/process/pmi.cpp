@@ -65,7 +65,7 @@ std::string PmiClient::share_address(int rank, const std::string& mine) {
   return field(ask(fmt::format("cmd=get kvsname={} key=ppengine-master", name)), "value");
 }
 
-PmiServer::PmiServer(Rendezvous& rendezvous, std::string process_mapping) : rendezvous_(rendezvous) {
+PmiServer::PmiServer(std::shared_ptr<Rendezvous> rendezvous, std::string process_mapping) : rendezvous_(std::move(rendezvous)) {
   values_["PMI_process_mapping"] = std::move(process_mapping);
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) throw Error(fmt::format("socketpair: {}", std::strerror(errno)));
@@ -81,8 +81,8 @@ PmiServer::~PmiServer() {
 
 void PmiServer::set_environment() {
   setenv("PMI_FD", std::to_string(theirs_.fd()).c_str(), 1);
-  setenv("PMI_RANK", std::to_string(rendezvous_.rank()).c_str(), 1);
-  setenv("PMI_SIZE", std::to_string(rendezvous_.size()).c_str(), 1);
+  setenv("PMI_RANK", std::to_string(rendezvous_->rank()).c_str(), 1);
+  setenv("PMI_SIZE", std::to_string(rendezvous_->size()).c_str(), 1);
   unsetenv("PMI_PORT");
   unsetenv("PMI_ID");
 }
@@ -105,7 +105,7 @@ std::string PmiServer::answer(const std::string& line) {
   if (command == "get_maxes") return "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=4096";
   if (command == "get_appnum") return "cmd=appnum appnum=0";
   if (command == "get_my_kvsname") return "cmd=my_kvsname kvsname=ppengine";
-  if (command == "get_universe_size") return fmt::format("cmd=universe_size size={}", rendezvous_.size());
+  if (command == "get_universe_size") return fmt::format("cmd=universe_size size={}", rendezvous_->size());
   if (command == "put") {
     values_[field(line, "key")] = fresh_[field(line, "key")] = field(line, "value");
     return "cmd=put_result rc=0 msg=success";
@@ -120,7 +120,7 @@ std::string PmiServer::answer(const std::string& line) {
     return "cmd=barrier_out";
   }
   if (command == "finalize") return "cmd=finalize_ack";
-  if (command == "abort") rendezvous_.abort("its MPI library gave up: " + line);
+  if (command == "abort") rendezvous_->abort("its MPI library gave up: " + line);
   return {};
 }
 
@@ -129,10 +129,10 @@ void PmiServer::barrier() {
   mine.number(static_cast<int64_t>(fresh_.size()));
   for (const auto& [key, value] : fresh_) mine.text(key).text(value);
   fresh_.clear();
-  std::vector<int> all(static_cast<size_t>(rendezvous_.size()));
+  std::vector<int> all(static_cast<size_t>(rendezvous_->size()));
   std::iota(all.begin(), all.end(), 0);
-  for (const std::string& theirs : rendezvous_.gather(fmt::format("pmi {}", barriers_++), all, rendezvous_.rank(), mine.bytes(),
-                                                      std::chrono::minutes(10), "start of the MPI library")) {
+  for (const std::string& theirs : rendezvous_->gather(fmt::format("pmi {}", barriers_++), all, rendezvous_->rank(), mine.bytes(),
+                                                       std::chrono::minutes(10), "start of the MPI library")) {
     net::Unpacker in(theirs);
     for (int64_t left = in.number(); left > 0; --left) {
       const std::string key = in.text();

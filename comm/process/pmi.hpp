@@ -27,7 +27,7 @@ class PmiClient {
 // Serves the MPI library of this process: puts are local until a barrier, where all ranks' are gathered by the rendezvous.
 class PmiServer {
  public:
-  PmiServer(Rendezvous& rendezvous, std::string process_mapping);
+  PmiServer(std::shared_ptr<Rendezvous> rendezvous, std::string process_mapping);
   ~PmiServer();
   // Sets PMI_FD, PMI_RANK and PMI_SIZE for the MPI library that is about to start in this process.
   void set_environment();
@@ -37,7 +37,7 @@ class PmiServer {
   std::string answer(const std::string& line);
   void barrier();
 
-  Rendezvous& rendezvous_;
+  const std::shared_ptr<Rendezvous> rendezvous_;
   net::Socket mine_, theirs_;
   std::map<std::string, std::string> values_, fresh_;
   int barriers_ = 0;

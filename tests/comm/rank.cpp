@@ -3,6 +3,7 @@
 //   comm_rank case NAME          one case
 //   comm_rank collectives        those cases alone that need no messages
 //   comm_rank die|stop|throw R   rank R is killed, stops, or fails while the others wait for it
+//   comm_rank badly R            oneCCL does not start on rank R
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
     if (options.kind == "oneccl-gpu") options.device = ops::Device::open("cpu");
     if (const char* progress = std::getenv("PPENGINE_PROGRESS")) options.progress = progress;
     if (const char* timeout = std::getenv("SUITE_TIMEOUT")) options.timeout = std::chrono::milliseconds(std::stoi(timeout));
+    if (what == "badly" && environment->rank == std::stoi(argument)) setenv("CCL_ATL_TRANSPORT", "pigeons", 1);
     comm = connect_processes(*environment, options);
     const int code = run(*comm, what, argument, std::getenv("SUITE_HOST") == nullptr, options.device);
     if (code != 0) leave(code);

@@ -1,5 +1,6 @@
 // Failures: sizes that differ, deadlines, aborts. Every error names peer, operation and tag; nothing hangs.
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <thread>
 
@@ -113,6 +114,25 @@ void an_abort_reaches_sub_groups(Place& place) {
   SUITE_CHECK(names(error, "no more memory"), error.what());
 }
 
+// Large messages are on their way when rank 0 fails, and both give their memory back: whoever still moved them would crash. A GPU's
+// kernels are ended with the communicator only.
+void after_an_abort_nobody_touches_the_memory(Place& place) {
+  if (place.comm.kind() != "local" && place.comm.kind() != "oneccl-cpu") return;
+  constexpr size_t bytes = size_t{96} << 20;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  SUITE_CHECK(memory != MAP_FAILED, "no memory");
+  place.comm.barrier();
+  if (place.rank() > 1) return;
+  const Pending moving =
+      place.rank() == 0 ? place.comm.recv(memory, bytes, 1, 5, place.after()) : place.comm.send(memory, bytes, 0, 5, place.after());
+  if (place.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(8));
+  if (place.rank() == 1) expect_comm_error([&] { place.comm.recv(memory, 1, 0, 6, place.after()).wait(); }, __LINE__);
+  place.comm.abort("the disk is full");
+  mprotect(memory, bytes, PROT_NONE);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  munmap(memory, bytes);
+}
+
 }  // namespace
 
 std::span<const Case> failures() {
@@ -124,6 +144,7 @@ std::span<const Case> failures() {
       {"a_deadline_of_a_collective_names_who_is_missing", 2, true, a_deadline_of_a_collective_names_who_is_missing},
       {"an_abort_ends_every_wait", 2, true, an_abort_ends_every_wait},
       {"an_abort_reaches_sub_groups", 2, true, an_abort_reaches_sub_groups},
+      {"after_an_abort_nobody_touches_the_memory", 2, true, after_an_abort_nobody_touches_the_memory},
   };
   return cases;
 }

@@ -106,6 +106,15 @@ BOOST_AUTO_TEST_CASE(a_rank_that_throws_gives_its_own_code) {
   BOOST_TEST(result.ranks[0].code == 4);
 }
 
+BOOST_AUTO_TEST_CASE(a_rank_whose_library_does_not_start_tells_the_others_at_once) {
+  if (!have_oneccl()) return;
+  const auto begin = Clock::now();
+  const auto result = run(2, {"badly", "1"}, {{"SUITE_HOST", "1"}, {"SUITE_TIMEOUT", "60000"}});
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(result.ranks[0].code == 4);
+  BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 25);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_left_in_shared_memory) {
   if (!have_oneccl()) return;
   const auto before = shared_memory();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/decoder.hpp>
 #include <ppengine/engine/evaluator.hpp>
 #include <ppengine/models/generation.hpp>
 
@@ -115,6 +116,40 @@ Ids some_ids(int count, int vocabulary, int step) {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(generator)
+
+// Others would wait for it, and messages on their way use memory that is gone when the error has left.
+BOOST_AUTO_TEST_CASE(a_rank_that_fails_tells_the_others_before_its_memory_is_gone) {
+  const auto on_two_ranks = [](const std::function<void(comm::Communicator&, engine::ModelRank&)>& fails) {
+    on_ranks(2, [&](comm::Communicator& world) {
+      const auto model = load_for_inference(small_gpt2(), parallel(2), world, 3);
+      try {
+        fails(world, *model);
+      } catch (const Error& error) {
+        const auto failure = world.failure();
+        if (!failure) throw std::runtime_error(std::string("the run goes on after: ") + error.what());
+        throw;
+      }
+    });
+  };
+  const auto says = [](const char* text) {
+    return [=](const Error& error) { return std::string(error.what()).find(text) != std::string::npos; };
+  };
+  const auto generates = [](comm::Communicator& world, engine::ModelRank& model) {
+    Generator generator(model, {.capacity = 45}, world);
+    GenerationRequest request = greedy({1, 2, 3}, 20);
+    request.on_token = [](std::int32_t) -> bool { throw Error("the reader has left"); };
+    if (world.rank() == 0) generator.submit(std::move(request));
+    generator.run();
+  };
+  BOOST_CHECK_EXCEPTION(on_two_ranks(generates), Error, says("the reader has left"));
+  const auto decodes = [](comm::Communicator& world, engine::ModelRank& model) {
+    world.set_timeout(std::chrono::milliseconds(300));
+    engine::Decoder decoder(model, {45, 1, 1, &world, nullptr});
+    const std::int32_t position = 0, id = 1;
+    if (world.rank() == 1) decoder.step(0, {&position, 1}, {&id, 1});  // rank 0 sends nothing
+  };
+  BOOST_CHECK_EXCEPTION(on_two_ranks(decodes), Error, says("rank 0 has not posted its side"));
+}
 
 BOOST_AUTO_TEST_CASE(with_a_cache_come_the_tokens_of_full_forward_passes) {
   for (const ModelSource& source : {small_gpt2(), small_llama()})
