@@ -47,7 +47,12 @@ Costs draw_costs(int stages) {
   return costs;
 }
 
-void check(const char* what, const std::function<void()>& property) { BOOST_CHECK_MESSAGE(rc::check(what, property), what); }
+// The same cases in every run, so that a gate does not fail for what nobody changed. For others, and more of them:
+//   RC_PARAMS='max_success=100000' build/bin/tests/test_schedules -t properties
+void check(const char* what, const std::function<void()>& property) {
+  setenv("RC_PARAMS", "seed=20261117", 0);
+  BOOST_CHECK_MESSAGE(rc::check(what, property), what);
+}
 
 bool is_valid(const Plan& plan) {
   try {
@@ -177,8 +182,10 @@ BOOST_AUTO_TEST_CASE(a_mutation_is_caught) {
     RC_PRE(!row[i].joined && (i == 0 || !row[i - 1].joined));
     const bool optional_action = row[i].type == ActionType::unshard || row[i].type == ActionType::reshard;
     switch (in(0, 3)) {
-      case 0:  // lost; a missing reshard at the end is no error, nor the gathering of a stage that nobody gathers
+      case 0:  // lost; a missing reshard at the end is no error, nor the gathering of a stage that nobody gathers; and a plan that loses
+               // its only backward is one for inference
         RC_PRE(!optional_action && row[i].type != ActionType::reduce_grad);
+        RC_PRE(row[i].type != ActionType::backward || plan.stages * plan.microbatches > 1);
         row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
         break;
       case 1:  // twice
