@@ -55,22 +55,37 @@ void pack_transposed(const float* b, int64_t row_b, int64_t width, int64_t depth
   }
 }
 
-template <int Height>
+template <int Height, bool strip>
 void multiply_rows(const Tile& tile) {
   __m512 sums[Height][2];
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 
-  const float* a = tile.a;
+  // Every third row has a pointer of its own: the two behind it are then reached by what an address can add up itself.
+  constexpr int pointers = strip ? 1 : (Height + 2) / 3;
+  constexpr int64_t step_a = strip ? tile_height : 1;
+  const int64_t row_a = strip ? 1 : tile.row_a;
+  const float* a[pointers];
+#pragma GCC unroll 4
+  for (int i = 0; i < pointers; ++i) a[i] = tile.a + i * 3 * row_a;
   const float* panel = tile.panel;
-  const auto add_step = [&](const float* values, const float* line) __attribute__((always_inline)) {
+  const auto add_step = [&](int64_t u) __attribute__((always_inline)) {
+    const float* const line = panel + u * panel_width;
     const __m512 left = _mm512_load_ps(line), right = _mm512_load_ps(line + lanes);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
-      const __m512 value = _mm512_set1_ps(values[i * tile.row_a]);
+      const __m512 value = _mm512_set1_ps(strip ? a[0][u * step_a + i] : a[i / 3][i % 3 * row_a + u]);
       sums[i][0] = _mm512_fmadd_ps(value, left, sums[i][0]);
       sums[i][1] = _mm512_fmadd_ps(value, right, sums[i][1]);
     }
+  };
+  const auto advance = [&](int64_t steps) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int i = 0; i < pointers; ++i) {
+      a[i] += steps * step_a;
+      asm("" : "+r"(a[i]));  // they stay pointers: the compiler would compute each row's address anew
+    }
+    panel += steps * panel_width;
   };
   // A few lines at a time: all at once they would hold up the loads of this tile. The last float of each 16 is asked for, since rows
   // need not begin with a cache line, and the line in which they do begin is the end of what was there before.
@@ -85,11 +100,10 @@ void multiply_rows(const Tile& tile) {
     next_b += fetch + 1 < tile.rows_b ? tile.row_b : 0;
     next_c += fetch + 1 < Height ? tile.row_c : 0;
 #pragma GCC unroll 8
-    for (int64_t u = 0; u < unroll; ++u) add_step(a + u, panel + u * panel_width);
-    a += unroll;
-    panel += unroll * panel_width;
+    for (int64_t u = 0; u < unroll; ++u) add_step(u);
+    advance(unroll);
   }
-  for (; k < tile.depth; ++k, ++a, panel += panel_width) add_step(a, panel);
+  for (; k < tile.depth; ++k, advance(1)) add_step(0);
 
   const __mmask16 left = first(tile.width), right = first(tile.width - lanes);
   if (tile.bias) {
@@ -116,6 +130,36 @@ void multiply_rows(const Tile& tile) {
   }
 }
 
+template <bool strip>
+void multiply_height(const Tile& tile) {
+  switch (tile.height) {
+    case 1:
+      return multiply_rows<1, strip>(tile);
+    case 2:
+      return multiply_rows<2, strip>(tile);
+    case 3:
+      return multiply_rows<3, strip>(tile);
+    case 4:
+      return multiply_rows<4, strip>(tile);
+    case 5:
+      return multiply_rows<5, strip>(tile);
+    case 6:
+      return multiply_rows<6, strip>(tile);
+    case 7:
+      return multiply_rows<7, strip>(tile);
+    case 8:
+      return multiply_rows<8, strip>(tile);
+    case 9:
+      return multiply_rows<9, strip>(tile);
+    case 10:
+      return multiply_rows<10, strip>(tile);
+    case 11:
+      return multiply_rows<11, strip>(tile);
+    default:
+      return multiply_rows<tile_height, strip>(tile);
+  }
+}
+
 }  // namespace
 
 void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, int64_t depth, float* panel) {
@@ -131,34 +175,12 @@ void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, i
   }
 }
 
-void multiply(const Tile& tile) {
-  switch (tile.height) {
-    case 1:
-      return multiply_rows<1>(tile);
-    case 2:
-      return multiply_rows<2>(tile);
-    case 3:
-      return multiply_rows<3>(tile);
-    case 4:
-      return multiply_rows<4>(tile);
-    case 5:
-      return multiply_rows<5>(tile);
-    case 6:
-      return multiply_rows<6>(tile);
-    case 7:
-      return multiply_rows<7>(tile);
-    case 8:
-      return multiply_rows<8>(tile);
-    case 9:
-      return multiply_rows<9>(tile);
-    case 10:
-      return multiply_rows<10>(tile);
-    case 11:
-      return multiply_rows<11>(tile);
-    default:
-      return multiply_rows<tile_height>(tile);
-  }
+void pack_strip(const float* a, int64_t row_a, int64_t height, int64_t depth, float* strip) {
+  const __mmask16 there = first(height);
+  for (int64_t k = 0; k < depth; ++k, a += row_a, strip += tile_height) _mm512_storeu_ps(strip, _mm512_maskz_loadu_ps(there, a));
 }
+
+void multiply(const Tile& tile) { tile.row_a == 0 ? multiply_height<true>(tile) : multiply_height<false>(tile); }
 
 void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float* sums, bool accumulate) {
   constexpr int count = sum_width / lanes;

@@ -11,11 +11,16 @@ constexpr int64_t tile_height = 12;  // rows of a tile at most: 24 registers of 
 // panel[k][32] = columns of b, filled up with zeros. b is [depth, width...], or, transposed, [width, depth...].
 void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, int64_t depth, float* panel);
 
+constexpr int64_t strip_floats(int64_t depth) { return depth * tile_height + 16; }  // whole registers are stored
+
+// strip[k][tile_height] = `height` columns of a[depth, ...]: the rows of its transpose, side by side.
+void pack_strip(const float* a, int64_t row_a, int64_t height, int64_t depth, float* strip);
+
 // c[height,width] = a[height,depth] · panel (+ bias) (+ add)
 struct Tile {
   int64_t height, width, depth;
   const float* a;
-  int64_t row_a;
+  int64_t row_a;  // 0: a is a strip
   const float* panel;
   const float* bias;  // or null
   const float* add;   // or null; rows as in c

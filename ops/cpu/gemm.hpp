@@ -7,11 +7,12 @@ namespace ppengine::ops::cpu {
 
 bool has_gemm();  // whether this CPU can
 
-// c[m,n] = a[m,k] · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
+// c[m,n] = a · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
 // on the number of rows, columns or threads.
 struct Gemm {
   int64_t m, n, k;
-  const float* a;
+  const float* a;  // [m,k], or, transposed, [k,m]
+  bool transposed_a;
   const float* b;  // [k,n], or, transposed, [n,k]
   bool transposed_b;
   const float* bias;  // or null

@@ -16,7 +16,7 @@ class CpuLinear : public Linear {
   // Runs in the calling thread, after what was submitted before it.
   void forward(Stream& stream, const void* src, const void* weight, const void* bias, const void* residual, void* dst) override {
     stream.wait();
-    cpu::gemm({spec_.rows, spec_.out, spec_.in, floats(src), floats(weight), spec_.layout == WeightLayout::out_in,
+    cpu::gemm({spec_.rows, spec_.out, spec_.in, floats(src), false, floats(weight), spec_.layout == WeightLayout::out_in,
                spec_.bias ? floats(bias) : nullptr, spec_.residual ? floats(residual) : nullptr, static_cast<float*>(dst)});
   }
   void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) override {
@@ -24,7 +24,10 @@ class CpuLinear : public Linear {
   }
   void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
                        bool accumulate) override {
-    sgemm_backward_weight(stream, spec_, src, diff_dst, diff_weight, accumulate);
+    stream.wait();
+    const bool out_in = spec_.layout == WeightLayout::out_in;
+    cpu::gemm({out_in ? spec_.out : spec_.in, out_in ? spec_.in : spec_.out, spec_.rows, floats(out_in ? diff_dst : src), true,
+               floats(out_in ? src : diff_dst), false, nullptr, accumulate ? diff_weight : nullptr, diff_weight});
     if (spec_.bias) cpu::sum_rows(floats(diff_dst), spec_.rows, spec_.out, diff_bias, accumulate);
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 struct Case {
   int64_t m, n, k;
-  bool transposed, bias, add;
+  bool transposed_a, transposed_b, bias, add;
 };
 
 struct Matrices {
@@ -24,7 +24,7 @@ struct Matrices {
 
 std::vector<float> product(const Case& c, const Matrices& of) {
   std::vector<float> result(of.add.size(), 7.0f);
-  cpu::gemm({c.m, c.n, c.k, of.a.data(), of.b.data(), c.transposed, c.bias ? of.bias.data() : nullptr, c.add ? of.add.data() : nullptr,
+  cpu::gemm({c.m, c.n, c.k, of.a.data(), c.transposed_a, of.b.data(), c.transposed_b, c.bias ? of.bias.data() : nullptr, c.add ? of.add.data() : nullptr,
              result.data()});
   return result;
 }
@@ -35,7 +35,8 @@ std::vector<double> product_in_double(const Case& c, const Matrices& of) {
     for (int64_t n = 0; n < c.n; ++n) {
       double sum = (c.bias ? of.bias[static_cast<size_t>(n)] : 0) + (c.add ? of.add[static_cast<size_t>(m * c.n + n)] : 0);
       for (int64_t k = 0; k < c.k; ++k)
-        sum += double(of.a[static_cast<size_t>(m * c.k + k)]) * of.b[static_cast<size_t>(c.transposed ? n * c.k + k : k * c.n + n)];
+        sum += double(of.a[static_cast<size_t>(c.transposed_a ? k * c.m + m : m * c.k + k)]) *
+               of.b[static_cast<size_t>(c.transposed_b ? n * c.k + k : k * c.n + n)];
       result.push_back(sum);
     }
   return result;
@@ -54,12 +55,15 @@ BOOST_AUTO_TEST_SUITE(cpu_gemm)
 BOOST_AUTO_TEST_CASE(every_size_matches_products_in_double) {
   if (missing()) return;
   std::vector<Case> cases;
-  for (int64_t m = 1; m <= 25; ++m) cases.push_back({m, 33, 17, m % 2 == 0, m % 3 == 0, m % 5 == 0});  // every height of a tile
-  for (int64_t n = 1; n <= 70; n += 3) cases.push_back({13, n, 20, n % 2 == 0, true, true});           // every part of a panel
-  for (int64_t k : {1, 7, 8, 9, 15, 16, 31, 383, 384, 385, 800}) cases.push_back({14, 40, k, k % 2 == 0, false, true});
-  for (bool transposed : {false, true}) cases.push_back({300, 900, 401, transposed, true, true});  // several parts of rows and columns
+  for (bool transposed_a : {false, true}) {
+    for (int64_t m = 1; m <= 25; ++m) cases.push_back({m, 33, 17, transposed_a, m % 2 == 0, m % 3 == 0, m % 5 == 0});  // heights of tiles
+    for (int64_t n = 1; n <= 70; n += 3) cases.push_back({13, n, 20, transposed_a, n % 2 == 0, true, true});           // parts of panels
+    for (int64_t k : {1, 7, 8, 9, 15, 16, 31, 383, 384, 385, 800}) cases.push_back({14, 40, k, transposed_a, k % 2 == 0, false, true});
+    for (bool transposed_b : {false, true}) cases.push_back({300, 1300, 401, transposed_a, transposed_b, true, true});  // several parts
+  }
   for (const Case& c : cases)
-    BOOST_TEST_CONTEXT(c.m << " x " << c.n << " x " << c.k << " transposed " << c.transposed << " bias " << c.bias << " add " << c.add) {
+    BOOST_TEST_CONTEXT(c.m << " x " << c.n << " x " << c.k << " transposed " << c.transposed_a << c.transposed_b << " bias " << c.bias
+                           << " add " << c.add) {
       const Matrices of(c);
       check_close("product", product(c, of), product_in_double(c, of), 1e-5);
     }
@@ -67,23 +71,23 @@ BOOST_AUTO_TEST_CASE(every_size_matches_products_in_double) {
 
 BOOST_AUTO_TEST_CASE(the_sum_may_be_added_in_place) {
   if (missing()) return;
-  const Case c{70, 90, 500, true, true, true};
+  const Case c{70, 90, 500, false, true, true, true};
   Matrices of(c);
   const auto apart = product(c, of);
-  cpu::gemm({c.m, c.n, c.k, of.a.data(), of.b.data(), true, of.bias.data(), of.add.data(), of.add.data()});
+  cpu::gemm({c.m, c.n, c.k, of.a.data(), false, of.b.data(), true, of.bias.data(), of.add.data(), of.add.data()});
   BOOST_TEST((of.add == apart));
 }
 
 BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_in_any_company) {
   if (missing()) return;
-  const Case all{270, 130, 450, true, true, false};
+  const Case all{270, 130, 450, false, true, true, false};
   Matrices of(all);
   const auto together = product(all, of);
   for (int64_t row : {0, 5, 131, 269}) {
     Matrices alone = of;
     alone.a.assign(of.a.begin() + row * all.k, of.a.begin() + (row + 1) * all.k);
     alone.add.resize(static_cast<size_t>(all.n));
-    const auto one = product({1, all.n, all.k, true, true, false}, alone);
+    const auto one = product({1, all.n, all.k, false, true, true, false}, alone);
     BOOST_TEST(std::equal(one.begin(), one.end(), together.begin() + row * all.n));
   }
 }
