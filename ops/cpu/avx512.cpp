@@ -1,6 +1,7 @@
 // Compiled for AVX-512 whatever the build's target is: nothing that other files could be linked to may be defined here, so no standard
 // library but for types.
 #include <ppengine/ops/cpu/avx512.hpp>
+
 #include <ppengine/ops/cpu/avx512_lanes.hpp>
 
 namespace ppengine::ops::cpu::avx512 {
@@ -51,16 +52,16 @@ void pack_transposed(const float* b, int64_t row_b, int64_t width, int64_t depth
   }
 }
 
-template <int Height, bool strip>
+template <int Height, bool Strip>
 void multiply_rows(const Tile& tile) {
   __m512 sums[Height][2];
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 
   // Every third row has a pointer of its own: the two behind it are then reached by what an address can add up itself.
-  constexpr int pointers = strip ? 1 : (Height + 2) / 3;
-  constexpr int64_t step_a = strip ? tile_height : 1;
-  const int64_t row_a = strip ? 1 : tile.row_a;
+  constexpr int pointers = Strip ? 1 : (Height + 2) / 3;
+  constexpr int64_t step_a = Strip ? tile_height : 1;
+  const int64_t row_a = Strip ? 1 : tile.row_a;
   const float* a[pointers];
 #pragma GCC unroll 4
   for (int i = 0; i < pointers; ++i) a[i] = tile.a + i * 3 * row_a;
@@ -70,7 +71,7 @@ void multiply_rows(const Tile& tile) {
     const __m512 left = _mm512_load_ps(line), right = _mm512_load_ps(line + lanes);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
-      const __m512 value = _mm512_set1_ps(strip ? a[0][u * step_a + i] : a[i / 3][i % 3 * row_a + u]);
+      const __m512 value = _mm512_set1_ps(Strip ? a[0][u * step_a + i] : a[i / 3][i % 3 * row_a + u]);
       sums[i][0] = _mm512_fmadd_ps(value, left, sums[i][0]);
       sums[i][1] = _mm512_fmadd_ps(value, right, sums[i][1]);
     }
@@ -126,33 +127,33 @@ void multiply_rows(const Tile& tile) {
   }
 }
 
-template <bool strip>
+template <bool Strip>
 void multiply_height(const Tile& tile) {
   switch (tile.height) {
     case 1:
-      return multiply_rows<1, strip>(tile);
+      return multiply_rows<1, Strip>(tile);
     case 2:
-      return multiply_rows<2, strip>(tile);
+      return multiply_rows<2, Strip>(tile);
     case 3:
-      return multiply_rows<3, strip>(tile);
+      return multiply_rows<3, Strip>(tile);
     case 4:
-      return multiply_rows<4, strip>(tile);
+      return multiply_rows<4, Strip>(tile);
     case 5:
-      return multiply_rows<5, strip>(tile);
+      return multiply_rows<5, Strip>(tile);
     case 6:
-      return multiply_rows<6, strip>(tile);
+      return multiply_rows<6, Strip>(tile);
     case 7:
-      return multiply_rows<7, strip>(tile);
+      return multiply_rows<7, Strip>(tile);
     case 8:
-      return multiply_rows<8, strip>(tile);
+      return multiply_rows<8, Strip>(tile);
     case 9:
-      return multiply_rows<9, strip>(tile);
+      return multiply_rows<9, Strip>(tile);
     case 10:
-      return multiply_rows<10, strip>(tile);
+      return multiply_rows<10, Strip>(tile);
     case 11:
-      return multiply_rows<11, strip>(tile);
+      return multiply_rows<11, Strip>(tile);
     default:
-      return multiply_rows<tile_height, strip>(tile);
+      return multiply_rows<tile_height, Strip>(tile);
   }
 }
 

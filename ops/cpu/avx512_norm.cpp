@@ -25,7 +25,8 @@ PPENGINE_INLINE float row_sum(int64_t width, const Term& term) {
 void norm_forward(const Norms& n, const float* src, float* dst, float* mean, float* rstd, int64_t rows) {
   const float share = 1.0f / static_cast<float>(n.width);
   for (int64_t row = 0; row < rows; ++row, src += n.width, dst += n.width) {
-    const float m = n.centered ? share * row_sum(n.width, [&](int64_t i, __mmask16 some) { return _mm512_maskz_loadu_ps(some, src + i); }) : 0;
+    const float m =
+        n.centered ? share * row_sum(n.width, [&](int64_t i, __mmask16 some) { return _mm512_maskz_loadu_ps(some, src + i); }) : 0;
     const float variance = share * row_sum(n.width, [&](int64_t i, __mmask16 some) {
                              const __m512 d = _mm512_maskz_sub_ps(some, _mm512_maskz_loadu_ps(some, src + i), all(m));
                              return d * d;

@@ -16,8 +16,8 @@ namespace {
 using avx512::panel_width;
 using avx512::tile_height;
 
-constexpr int64_t most_depth = 384;               // steps that are summed at once: a panel of them takes as much as the first cache has
-constexpr int64_t most_rows = 22 * tile_height;   // of a and c that meet a panel
+constexpr int64_t most_depth = 384;              // steps that are summed at once: a panel of them takes as much as the first cache has
+constexpr int64_t most_rows = 22 * tile_height;  // of a and c that meet a panel
 // Columns of c that one thread takes at a time, so that its part of c stays in the second cache while sums go on; more where a is
 // packed for them.
 constexpr int64_t most_columns = 384, most_columns_of_strips = 1024;
@@ -86,9 +86,8 @@ void gemm(const Gemm& g) {
 }
 
 void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate) {
-  for_parts(columns, avx512::sum_width, [&](int64_t begin, int64_t end) {
-    avx512::sum_rows(a + begin, columns, rows, end - begin, sums + begin, accumulate);
-  });
+  for_parts(columns, avx512::sum_width,
+            [&](int64_t begin, int64_t end) { avx512::sum_rows(a + begin, columns, rows, end - begin, sums + begin, accumulate); });
 }
 
 }  // namespace ppengine::ops::cpu

@@ -24,8 +24,8 @@ struct Matrices {
 
 std::vector<float> product(const Case& c, const Matrices& of) {
   std::vector<float> result(of.add.size(), 7.0f);
-  cpu::gemm({c.m, c.n, c.k, of.a.data(), c.transposed_a, of.b.data(), c.transposed_b, c.bias ? of.bias.data() : nullptr, c.add ? of.add.data() : nullptr,
-             result.data()});
+  cpu::gemm({c.m, c.n, c.k, of.a.data(), c.transposed_a, of.b.data(), c.transposed_b, c.bias ? of.bias.data() : nullptr,
+             c.add ? of.add.data() : nullptr, result.data()});
   return result;
 }
 
