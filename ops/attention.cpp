@@ -11,7 +11,8 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Attention, AttentionSpec>, 3> implementations{{
+constexpr std::array<Implementation<Attention, AttentionSpec>, 4> implementations{{
+    {"cpu", cpu_attention_refusal, make_cpu_attention},
     {"sycl lanes", lanes_attention_refusal, make_lanes_attention},
     {"onednn", onednn_attention_refusal, make_onednn_attention},
     {"sycl", sycl_attention_refusal, make_sycl_attention},
