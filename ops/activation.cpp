@@ -11,7 +11,7 @@
 namespace ppengine::ops {
 
 std::span<const Implementation<Activation, ActivationSpec>> Activation::implementations() {
-  static const std::array list{onednn_activation, sycl_activation};
+  static const std::array list{cpu_activation, onednn_activation, sycl_activation};
   return list;
 }
 

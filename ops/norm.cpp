@@ -11,7 +11,7 @@
 namespace ppengine::ops {
 
 std::span<const Implementation<Norm, NormSpec>> Norm::implementations() {
-  static const std::array list{onednn_norm, sycl_norm};
+  static const std::array list{cpu_norm, onednn_norm, sycl_norm};
   return list;
 }
 

@@ -1,14 +1,12 @@
 // Attention in f32 on CPUs with AVX-512, in the calling thread.
 #include <ppengine/ops/attention_implementations.hpp>
 #include <ppengine/ops/cpu/attention_heads.hpp>
-#include <ppengine/ops/cpu/gemm.hpp>
-#include <ppengine/ops/onednn/primitive.hpp>
+#include <ppengine/ops/cpu/refusal.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-const float* floats(const void* values) { return static_cast<const float*>(values); }
-float* floats(void* values) { return static_cast<float*>(values); }
+using cpu::floats;
 
 class CpuAttention : public Attention {
  public:
@@ -36,14 +34,7 @@ class CpuAttention : public Attention {
 
 }  // namespace
 
-// It needs nothing of oneDNN, but without that the SYCL kernels are what is asked for (and tested).
-Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec) {
-  if (auto refusal = onednn::device_refusal(device)) return refusal;
-  if (!device.info().is_cpu) return "it is for CPUs";
-  if (!cpu::has_gemm()) return "this CPU has no AVX-512";
-  if (spec.type != Type::f32) return "it is for f32";
-  return {};
-}
+Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec) { return cpu::refusal(device, spec.type); }
 
 std::unique_ptr<Attention> make_cpu_attention(Device&, const AttentionSpec& spec) { return std::make_unique<CpuAttention>(spec); }
 

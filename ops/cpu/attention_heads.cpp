@@ -72,12 +72,13 @@ struct Tile {
 // scores[height, seen] = rows · keys, whole registers of them.
 void multiply_by_keys(const AttentionSpec& spec, const Tile& tile, const float* rows, int64_t row, const float* transposed, float* scores) {
   avx512::multiply({tile.height, up(tile.seen, lanes), spec.head_dim, rows, row, false, transposed, spec.head_dim * panel_width, scores,
-                    score_row, false});
+                    score_row, false, nullptr});
 }
 
 // c[height, head_dim] (+)= scores[height, seen] · packed
-void multiply_scores(const AttentionSpec& spec, const Tile& tile, const float* scores, const float* packed, float* c, int64_t row, bool add) {
-  avx512::multiply({tile.height, spec.head_dim, tile.seen, scores, score_row, false, packed, block * panel_width, c, row, add});
+void multiply_scores(const AttentionSpec& spec, const Tile& tile, const float* scores, const float* packed, float* c, int64_t row, bool add,
+                     const float* factors) {
+  avx512::multiply({tile.height, spec.head_dim, tile.seen, scores, score_row, false, packed, block * panel_width, c, row, add, factors});
 }
 
 struct Head {
@@ -105,16 +106,15 @@ void forward_head(const AttentionSpec& spec, const Head& head) {
         multiply_by_keys(spec, tile, head.q + query * spec.q_stride, spec.q_stride, keys, scores);
         avx512::softmax(tile.scores, scores, tops, totals, factors);
         if (first_key > 0) avx512::scale_rows(dst, dst_row, tile.height, width, factors);
-        multiply_scores(spec, tile, scores, values, dst, dst_row, first_key > 0);
-        if (first_key < begin) continue;
-        for (int64_t i = 0; i < tile.height; ++i) {
+        const bool done = first_key == begin;
+        for (int64_t i = 0; done && i < tile.height; ++i) {
           factors[i] = 1.0f / totals[i];
           if (!head.saved) continue;
           float* const saved = head.saved + (query + i) * attention_saved;
           saved[0] = tops[i];
           saved[1] = factors[i];
         }
-        avx512::scale_rows(dst, dst_row, tile.height, width, factors);
+        multiply_scores(spec, tile, scores, values, dst, dst_row, first_key > 0, done ? factors : nullptr);
       }
     }
   }
@@ -152,13 +152,13 @@ void backward_group(const AttentionSpec& spec, const Group& group) {
       multiply_by_keys(spec, tile, diff_dst + query * dst_row, dst_row, values, diff);
       avx512::dot_rows(dst + query * dst_row, diff_dst + query * dst_row, dst_row, tile.height, width, deltas);
       avx512::softmax_backward(tile.scores, p, diff, largest, inverse, deltas);
-      multiply_scores(spec, tile, diff, packed_keys, group.diff_q + head * width + query * spec.q_stride, spec.q_stride, add_q);
+      multiply_scores(spec, tile, diff, packed_keys, group.diff_q + head * width + query * spec.q_stride, spec.q_stride, add_q, nullptr);
     }
     for (int64_t key = 0; key < count; key += tile_height) {
       const int64_t height = std::min(tile_height, count - key), from = begin == first_key ? key : 0;  // the first query that sees one of them
       const auto multiply_columns = [&](const float* scores, const float* packed, float* c, int64_t row) {
         avx512::multiply({height, width, queries - from, scores + from * score_row + key, score_row, true, packed + from * panel_width,
-                          block * panel_width, c + (first_key + key) * row, row, add_kv});
+                          block * panel_width, c + (first_key + key) * row, row, add_kv, nullptr});
       };
       multiply_columns(diffs, packed_q, group.diff_k, spec.k_stride);
       multiply_columns(probabilities, packed_diff, group.diff_v, spec.v_stride);

@@ -1,16 +1,12 @@
 // Compiled for AVX-512 whatever the build's target is: nothing that other files could be linked to may be defined here, so no standard
 // library but for types.
 #include <ppengine/ops/cpu/avx512.hpp>
-
-#include <immintrin.h>
+#include <ppengine/ops/cpu/avx512_lanes.hpp>
 
 namespace ppengine::ops::cpu::avx512 {
 namespace {
 
-constexpr int64_t lanes = 16;
 constexpr int64_t unroll = 8;  // steps of a tile between fetches
-
-__mmask16 first(int64_t count) { return static_cast<__mmask16>(count >= lanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1); }
 
 void transpose(__m512 (&rows)[16]) {
   __m512 t[16];

@@ -1,4 +1,4 @@
-// The inner parts of cpu::gemm: packing, the product of a few rows with a packed panel; and of cpu::sum_rows.
+// The inner parts of ops/cpu, for one thread and a CPU with AVX-512. Of products: packing, and a few rows with a packed panel.
 #pragma once
 
 #include <cstdint>
@@ -37,5 +37,27 @@ constexpr int64_t sum_width = 128;  // columns at a time, at most
 
 // sums[width] (+)= a's rows
 void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float* sums, bool accumulate);
+
+struct ActivationPasses {
+  void (*forward)(const float* src, float* dst, int64_t count);
+  void (*backward)(const float* src, const float* diff_dst, float* diff_src, int64_t count);
+};
+extern const ActivationPasses gelu_tanh, gelu_erf, silu, relu;
+
+// Layer norm (centered) or RMS norm of rows; all pointers but gamma and beta are of the first row. beta, mean and add may be null.
+struct Norms {
+  int64_t width;
+  float epsilon;
+  bool centered;
+  const float* gamma;
+  const float* beta;
+};
+void norm_forward(const Norms& n, const float* src, float* dst, float* mean, float* rstd, int64_t rows);
+void norm_backward_input(const Norms& n, const float* src, const float* diff_dst, const float* mean, const float* rstd, const float* add,
+                         float* diff_src, int64_t rows);
+constexpr int64_t norm_columns = 64;  // columns at a time, at most
+// Of `width` columns; src, diff_dst and the gradients begin there.
+void norm_backward_weight(const Norms& n, const float* src, const float* diff_dst, const float* mean, const float* rstd, int64_t rows,
+                          int64_t width, float* diff_gamma, float* diff_beta, bool accumulate);
 
 }  // namespace ppengine::ops::cpu::avx512

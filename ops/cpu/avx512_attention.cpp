@@ -2,27 +2,25 @@
 // library but for types.
 #include <ppengine/ops/cpu/avx512_attention.hpp>
 
-#include <immintrin.h>
+#include <ppengine/ops/cpu/avx512_lanes.hpp>
 
 namespace ppengine::ops::cpu::avx512 {
 namespace {
 
-constexpr int64_t lanes = 16;
 constexpr int unroll = 4;             // steps of a tile
 constexpr int rows_per_pointer = 3;  // one register holds the distance of rows: x86 addresses reach one and two of them
 static_assert(tile_height % rows_per_pointer == 0 && panel_width == 2 * lanes);
 
-__mmask16 first(int64_t count) { return static_cast<__mmask16>(count >= lanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1); }
 int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The tile at column n of c: one or two registers wide.
 template <int Height, int Vectors, bool Transposed>
-__attribute__((always_inline)) inline void multiply_tile(const RowsByPanels& of, const float* line, int64_t n) {
+PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, int64_t n) {
   __m512 sums[Height][Vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < Vectors; ++j) sums[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < Vectors; ++j) sums[i][j] = all(0);
 
   // Pointers of which g++ does not know that they belong together: else it takes one, and offsets for every row and step that it reads
   // from the stack, which takes as long as the values themselves.
@@ -42,9 +40,9 @@ __attribute__((always_inline)) inline void multiply_tile(const RowsByPanels& of,
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
       const float* const from = Transposed ? a[0] + i : a[i / rows_per_pointer % pointers] + i % rows_per_pointer * row_a + step;
-      const __m512 value = _mm512_set1_ps(*from);
+      const __m512 value = all(*from);
 #pragma GCC unroll 2
-      for (int j = 0; j < Vectors; ++j) sums[i][j] = _mm512_fmadd_ps(value, column[j], sums[i][j]);
+      for (int j = 0; j < Vectors; ++j) sums[i][j] = fma(value, column[j], sums[i][j]);
     }
     if (Transposed) a[0] += row_a;
   };
@@ -70,7 +68,8 @@ __attribute__((always_inline)) inline void multiply_tile(const RowsByPanels& of,
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
       float* const c = of.c + i * of.row_c + n + j * lanes;
-      if (of.add) sums[i][j] = _mm512_add_ps(sums[i][j], _mm512_maskz_loadu_ps(there, c));
+      if (of.add) sums[i][j] += _mm512_maskz_loadu_ps(there, c);
+      if (of.factors) sums[i][j] *= all(of.factors[i]);
       _mm512_mask_storeu_ps(c, there, sums[i][j]);
     }
   }
@@ -114,26 +113,14 @@ void multiply_height(const RowsByPanels& of) {
   }
 }
 
-// As fast_exp of kernels/math.hpp, for what is not above 88: 0 below -87, NaN for NaN.
-__m512 exp(__m512 x) {
-  const __mmask16 something = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
-  const __m512 rounding = _mm512_set1_ps(12582912.0f);  // 1.5 · 2^23
-  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(1.44269504088896341f), rounding), rounding);
-  __m512 f = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
-  f = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), f);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(f, f), f), _mm512_set1_ps(1.0f));
-  return _mm512_maskz_scalef_ps(something, p, n);
+// exp where it is wanted and x, which is not much above 0, not below -87; else 0.
+PPENGINE_INLINE __m512 exponential_below(__m512 x, __mmask16 wanted) {
+  return _mm512_maskz_mov_ps(_mm512_kand(wanted, at_least(x, -87.0f)), exponential_within(raised(x, -87.0f)));
 }
 
 // body(key, which of its 16 are seen) for what row i computes; the mask is a constant where all are.
 template <class Body>
-__attribute__((always_inline)) inline void for_keys(const Scores& of, int64_t i, Body body) {
+PPENGINE_INLINE void for_keys(const Scores& of, int64_t i, Body body) {
   const int64_t seen = lesser(of.seen + i, of.keys), last = lesser(of.seen + of.height - 1, of.keys);
   int64_t key = 0;
   for (; key + lanes <= seen; key += lanes) body(key, __mmask16{0xffff});
@@ -145,63 +132,59 @@ __attribute__((always_inline)) inline void for_keys(const Scores& of, int64_t i,
 void multiply(const RowsByPanels& product) { product.transposed_a ? multiply_height<true>(product) : multiply_height<false>(product); }
 
 void softmax(const Scores& of, float* scores, float* largest, float* sums, float* factors) {
-  const __m512 scale = _mm512_set1_ps(of.scale);
+  const __m512 scale = all(of.scale);
   const __mmask16 rows = first(of.height);
   const __m512 before = _mm512_maskz_loadu_ps(rows, largest);
   for (int64_t i = 0; i < of.height; ++i) {
     const float* const row = scores + i * of.row;
-    __m512 most = _mm512_set1_ps(largest[i]);
+    __m512 most = all(largest[i]);
     for_keys(of, i, [&](int64_t key, __mmask16 seen) __attribute__((always_inline)) {
-      most = _mm512_mask_max_ps(most, seen, most, _mm512_mul_ps(scale, _mm512_loadu_ps(row + key)));
+      most = _mm512_mask_max_ps(most, seen, most, scale * _mm512_loadu_ps(row + key));
     });
     largest[i] = _mm512_reduce_max_ps(most);
   }
-  const __m512 factor = exp(_mm512_sub_ps(before, _mm512_maskz_loadu_ps(rows, largest)));
+  const __m512 factor = exponential(before - _mm512_maskz_loadu_ps(rows, largest));
   _mm512_mask_storeu_ps(factors, rows, factor);
-  _mm512_mask_storeu_ps(sums, rows, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(rows, sums)));
+  _mm512_mask_storeu_ps(sums, rows, factor * _mm512_maskz_loadu_ps(rows, sums));
   for (int64_t i = 0; i < of.height; ++i) {
     float* const row = scores + i * of.row;
-    const __m512 top = _mm512_set1_ps(largest[i]);
-    __m512 sum = _mm512_setzero_ps();
+    const __m512 top = all(largest[i]);
+    __m512 sum = all(0);
     for_keys(of, i, [&](int64_t key, __mmask16 seen) __attribute__((always_inline)) {
-      const __m512 p = _mm512_maskz_mov_ps(seen, exp(_mm512_fmsub_ps(scale, _mm512_loadu_ps(row + key), top)));
+      const __m512 p = exponential_below(_mm512_fmsub_ps(scale, _mm512_loadu_ps(row + key), top), seen);
       _mm512_storeu_ps(row + key, p);
-      sum = _mm512_add_ps(sum, p);
+      sum += p;
     });
     sums[i] += _mm512_reduce_add_ps(sum);
   }
 }
 
 void softmax_backward(const Scores& of, float* p, float* diff, const float* largest, const float* inverse, const float* deltas) {
-  const __m512 scale = _mm512_set1_ps(of.scale);
+  const __m512 scale = all(of.scale);
   for (int64_t i = 0; i < of.height; ++i, p += of.row, diff += of.row) {
-    const __m512 top = _mm512_set1_ps(largest[i]), factor = _mm512_set1_ps(inverse[i]), delta = _mm512_set1_ps(deltas[i]);
+    const __m512 top = all(largest[i]), factor = all(inverse[i]), delta = all(deltas[i]);
     for_keys(of, i, [&](int64_t key, __mmask16 seen) __attribute__((always_inline)) {
-      const __m512 probability = _mm512_maskz_mul_ps(seen, factor, exp(_mm512_fmsub_ps(scale, _mm512_loadu_ps(p + key), top)));
-      const __m512 change = _mm512_mul_ps(scale, _mm512_sub_ps(_mm512_loadu_ps(diff + key), delta));
+      const __m512 probability = factor * exponential_below(_mm512_fmsub_ps(scale, _mm512_loadu_ps(p + key), top), seen);
       _mm512_storeu_ps(p + key, probability);
-      _mm512_storeu_ps(diff + key, _mm512_maskz_mul_ps(seen, probability, change));
+      _mm512_storeu_ps(diff + key, _mm512_maskz_mul_ps(seen, probability, scale * (_mm512_loadu_ps(diff + key) - delta)));
     });
   }
 }
 
 void scale_rows(float* c, int64_t row_c, int64_t height, int64_t width, const float* factors) {
   for (int64_t i = 0; i < height; ++i, c += row_c) {
-    const __m512 factor = _mm512_set1_ps(factors[i]);
-    for (int64_t k = 0; k < width; k += lanes) {
-      const __mmask16 there = first(width - k);
-      _mm512_mask_storeu_ps(c + k, there, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(there, c + k)));
-    }
+    for_lanes(width, [&](int64_t k, __mmask16 there) {
+      _mm512_mask_storeu_ps(c + k, there, all(factors[i]) * _mm512_maskz_loadu_ps(there, c + k));
+    });
   }
 }
 
 void dot_rows(const float* a, const float* b, int64_t row, int64_t height, int64_t width, float* dots) {
   for (int64_t i = 0; i < height; ++i, a += row, b += row) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t k = 0; k < width; k += lanes) {
-      const __mmask16 there = first(width - k);
-      sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(there, a + k), _mm512_maskz_loadu_ps(there, b + k), sum);
-    }
+    __m512 sum = all(0);
+    for_lanes(width, [&](int64_t k, __mmask16 there) {
+      sum = fma(_mm512_maskz_loadu_ps(there, a + k), _mm512_maskz_loadu_ps(there, b + k), sum);
+    });
     dots[i] = _mm512_reduce_add_ps(sum);
   }
 }

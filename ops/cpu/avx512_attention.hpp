@@ -7,7 +7,8 @@
 
 namespace ppengine::ops::cpu::avx512 {
 
-// c[height,width] (+)= a[height,depth] · panels, with height up to tile_height. 16 columns that nobody wants are left out.
+// c[height,width] = factors[height] · ((c +) a[height,depth] · panels), with height up to tile_height. 16 columns that nobody wants are left
+// out.
 struct RowsByPanels {
   int64_t height, width, depth;
   const float* a;
@@ -18,6 +19,7 @@ struct RowsByPanels {
   float* c;
   int64_t row_c;
   bool add;
+  const float* factors;  // or null
 };
 void multiply(const RowsByPanels& product);
 

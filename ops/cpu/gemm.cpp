@@ -3,14 +3,12 @@
 // a core that somebody else uses for a while does not hold up the others.
 #include <ppengine/ops/cpu/gemm.hpp>
 
-#include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
-#include <algorithm>
 #include <memory>
 
 #include <ppengine/ops/cpu/avx512.hpp>
-#include <ppengine/ops/detail/divide_up.hpp>
+#include <ppengine/ops/cpu/parallel.hpp>
 
 namespace ppengine::ops::cpu {
 namespace {
@@ -73,7 +71,7 @@ void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t co
 
 }  // namespace
 
-bool has_gemm() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+bool has_avx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 
 void gemm(const Gemm& g) {
   const int64_t row_parts = divide_up(g.m, most_rows), panels = divide_up(g.n, panel_width);
@@ -81,19 +79,16 @@ void gemm(const Gemm& g) {
   const int64_t wanted = threads * (g.transposed_a ? parts_per_thread_of_strips : parts_per_thread);
   const int64_t most = (g.transposed_a ? most_columns_of_strips : most_columns) / panel_width;
   const int64_t columns = std::clamp<int64_t>(row_parts * panels / wanted, 1, most) * panel_width;
-  const auto multiply = [&](int64_t part) {
+  for_parts(row_parts * divide_up(g.n, columns), 1, [&](int64_t part, int64_t) {
     const int64_t row = part % row_parts, column = part / row_parts * columns;
     multiply_part(g, begin_of(row, row_parts, g.m), begin_of(row + 1, row_parts, g.m), column, std::min(column + columns, g.n));
-  };
-  oneapi::tbb::parallel_for(int64_t{0}, row_parts * divide_up(g.n, columns), multiply, oneapi::tbb::simple_partitioner{});
+  });
 }
 
 void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate) {
-  const auto sum = [&](int64_t part) {
-    const int64_t begin = part * avx512::sum_width, width = std::min(avx512::sum_width, columns - begin);
-    avx512::sum_rows(a + begin, columns, rows, width, sums + begin, accumulate);
-  };
-  oneapi::tbb::parallel_for(int64_t{0}, divide_up(columns, avx512::sum_width), sum, oneapi::tbb::simple_partitioner{});
+  for_parts(columns, avx512::sum_width, [&](int64_t begin, int64_t end) {
+    avx512::sum_rows(a + begin, columns, rows, end - begin, sums + begin, accumulate);
+  });
 }
 
 }  // namespace ppengine::ops::cpu

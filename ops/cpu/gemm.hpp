@@ -5,7 +5,7 @@
 
 namespace ppengine::ops::cpu {
 
-bool has_gemm();  // whether this CPU can
+bool has_avx512();  // whether this CPU can
 
 // c[m,n] = a · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
 // on the number of rows, columns or threads.

@@ -1,23 +1,21 @@
-// Linear in f32 on CPUs with AVX-512: the forward by cpu::gemm, the products of the gradients by oneDNN's sgemm (bench/linear_layouts.md
-// has the rates).
-#include <ppengine/ops/cpu/gemm.hpp>
+// Linear in f32 on CPUs with AVX-512: forward and weight gradient by cpu::gemm, the input gradient by oneDNN's sgemm
+// (bench/linear_layouts.md has the rates).
+#include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/linear_implementations.hpp>
-#include <ppengine/ops/onednn/primitive.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-const float* floats(const void* values) { return static_cast<const float*>(values); }
+using cpu::floats;
 
 class CpuLinear : public Linear {
  public:
   explicit CpuLinear(const LinearSpec& spec) : spec_(spec) {}
 
-  // Runs in the calling thread, after what was submitted before it.
   void forward(Stream& stream, const void* src, const void* weight, const void* bias, const void* residual, void* dst) override {
     stream.wait();
     cpu::gemm({spec_.rows, spec_.out, spec_.in, floats(src), false, floats(weight), spec_.layout == WeightLayout::out_in,
-               spec_.bias ? floats(bias) : nullptr, spec_.residual ? floats(residual) : nullptr, static_cast<float*>(dst)});
+               spec_.bias ? floats(bias) : nullptr, spec_.residual ? floats(residual) : nullptr, floats(dst)});
   }
   void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) override {
     sgemm_backward_input(stream, spec_, diff_dst, weight, add, diff_src);
@@ -39,10 +37,7 @@ class CpuLinear : public Linear {
 
 Refusal cpu_linear_refusal(const Device& device, const LinearSpec& spec) {
   constexpr int64_t least_rows = 64;
-  if (auto refusal = onednn::device_refusal(device)) return refusal;
-  if (!device.info().is_cpu) return "it is for CPUs";
-  if (!cpu::has_gemm()) return "this CPU has no AVX-512";
-  if (spec.type != Type::f32) return "it is for f32";
+  if (auto refusal = cpu::refusal(device, spec.type)) return refusal;
   if (spec.rows < least_rows) return "packing the weights does not pay for less than 64 rows";
   return {};
 }

@@ -7,8 +7,8 @@
 
 namespace ppengine::ops {
 
-extern const Implementation<Norm, NormSpec> onednn_norm, sycl_norm;
-extern const Implementation<Activation, ActivationSpec> onednn_activation, sycl_activation;
+extern const Implementation<Norm, NormSpec> cpu_norm, onednn_norm, sycl_norm;
+extern const Implementation<Activation, ActivationSpec> cpu_activation, onednn_activation, sycl_activation;
 extern const Implementation<Softmax, SoftmaxSpec> onednn_softmax, sycl_softmax;
 
 }  // namespace ppengine::ops

@@ -43,7 +43,7 @@ std::vector<double> product_in_double(const Case& c, const Matrices& of) {
 }
 
 bool missing() {
-  if (cpu::has_gemm()) return false;
+  if (cpu::has_avx512()) return false;
   BOOST_TEST_MESSAGE("skipped: this CPU has no AVX-512");
   return true;
 }

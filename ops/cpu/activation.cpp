@@ -1,0 +1,54 @@
+// Activations in f32 on CPUs with AVX-512.
+#include <ppengine/ops/cpu/avx512.hpp>
+#include <ppengine/ops/cpu/parallel.hpp>
+#include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
+
+namespace ppengine::ops {
+namespace {
+
+using cpu::floats;
+
+constexpr int64_t part = 16384;  // elements of a thread at a time
+
+const cpu::avx512::ActivationPasses& passes(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::gelu_tanh:
+      return cpu::avx512::gelu_tanh;
+    case ActivationKind::gelu_erf:
+      return cpu::avx512::gelu_erf;
+    case ActivationKind::silu:
+      return cpu::avx512::silu;
+    default:
+      return cpu::avx512::relu;
+  }
+}
+
+class CpuActivation final : public Activation {
+ public:
+  explicit CpuActivation(const ActivationSpec& spec) : count_(spec.count), passes_(passes(spec.kind)) {}
+
+  void forward(Stream& stream, const void* src, void* dst) override {
+    stream.wait();
+    cpu::for_parts(count_, part,
+                   [&](int64_t begin, int64_t end) { passes_.forward(floats(src) + begin, floats(dst) + begin, end - begin); });
+  }
+  void backward_input(Stream& stream, const void* src, const void* diff_dst, void* diff_src) override {
+    stream.wait();
+    cpu::for_parts(count_, part, [&](int64_t begin, int64_t end) {
+      passes_.backward(floats(src) + begin, floats(diff_dst) + begin, floats(diff_src) + begin, end - begin);
+    });
+  }
+
+ private:
+  int64_t count_;
+  const cpu::avx512::ActivationPasses& passes_;
+};
+
+}  // namespace
+
+constexpr Implementation<Activation, ActivationSpec> cpu_activation{
+    "cpu", [](const Device& device, const ActivationSpec& spec) { return cpu::refusal(device, spec.type); },
+    [](Device&, const ActivationSpec& spec) -> std::unique_ptr<Activation> { return std::make_unique<CpuActivation>(spec); }};
+
+}  // namespace ppengine::ops
