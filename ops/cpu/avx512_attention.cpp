@@ -113,9 +113,22 @@ void multiply_height(const RowsByPanels& of) {
   }
 }
 
-// exp where it is wanted and x, which is not much above 0, not below -87; else 0.
-PPENGINE_INLINE __m512 exponential_below(__m512 x, __mmask16 wanted) {
-  return _mm512_maskz_mov_ps(_mm512_kand(wanted, at_least(x, -87.0f)), exponential_within(raised(x, -87.0f)));
+constexpr float log2_e = 1.44269504088896341f;
+
+// 2^x where it is wanted and x, which is not much above 0, not below -126: there results leave the normal range. Else 0; NaN for NaN. To two
+// units in the last place: the polynomial is a minimax one for |f| <= 1/2, and its result's exponent is raised by n. Softmax is a tenth of
+// all that attention does, so this is shorter than exponential().
+PPENGINE_INLINE __m512 power_of_two(__m512 x, __mmask16 wanted) {
+  const __m512 rounding = all(12582912.0f), shifted = x + rounding;  // 1.5 · 2^23: n is in the low bits
+  const __m512 f = x - (shifted - rounding);
+  __m512 p = fma(all(1.326472615e-3f), f, 9.671512991e-3f);
+  p = fma(p, f, 5.550733581e-2f);
+  p = fma(p, f, 2.402224243e-1f);
+  p = fma(p, f, 6.931470037e-1f);
+  p = fma(p, f, 1.0f);
+  const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+  return _mm512_castsi512_ps(
+      _mm512_maskz_add_epi32(_mm512_kand(wanted, at_least(x, -126.0f)), _mm512_castps_si512(p), n));
 }
 
 // body(key, which of its 16 are seen) for what row i computes; the mask is a constant where all are.
@@ -132,7 +145,7 @@ PPENGINE_INLINE void for_keys(const Scores& of, int64_t i, Body body) {
 void multiply(const RowsByPanels& product) { product.transposed_a ? multiply_height<true>(product) : multiply_height<false>(product); }
 
 void softmax(const Scores& of, float* scores, float* largest, float* sums, float* factors) {
-  const __m512 scale = all(of.scale);
+  const __m512 scale = all(of.scale * log2_e);
   const __mmask16 rows = first(of.height);
   const __m512 before = _mm512_maskz_loadu_ps(rows, largest);
   for (int64_t i = 0; i < of.height; ++i) {
@@ -143,7 +156,7 @@ void softmax(const Scores& of, float* scores, float* largest, float* sums, float
     });
     largest[i] = _mm512_reduce_max_ps(most);
   }
-  const __m512 factor = exponential(before - _mm512_maskz_loadu_ps(rows, largest));
+  const __m512 factor = power_of_two(before - _mm512_maskz_loadu_ps(rows, largest), rows);
   _mm512_mask_storeu_ps(factors, rows, factor);
   _mm512_mask_storeu_ps(sums, rows, factor * _mm512_maskz_loadu_ps(rows, sums));
   for (int64_t i = 0; i < of.height; ++i) {
@@ -151,7 +164,7 @@ void softmax(const Scores& of, float* scores, float* largest, float* sums, float
     const __m512 top = all(largest[i]);
     __m512 sum = all(0);
     for_keys(of, i, [&](int64_t key, __mmask16 seen) __attribute__((always_inline)) {
-      const __m512 p = exponential_below(_mm512_fmsub_ps(scale, _mm512_loadu_ps(row + key), top), seen);
+      const __m512 p = power_of_two(_mm512_fmsub_ps(scale, _mm512_loadu_ps(row + key), top), seen);
       _mm512_storeu_ps(row + key, p);
       sum += p;
     });
@@ -160,11 +173,11 @@ void softmax(const Scores& of, float* scores, float* largest, float* sums, float
 }
 
 void softmax_backward(const Scores& of, float* p, float* diff, const float* largest, const float* inverse, const float* deltas) {
-  const __m512 scale = all(of.scale);
+  const __m512 scale = all(of.scale), to_log2 = all(of.scale * log2_e);
   for (int64_t i = 0; i < of.height; ++i, p += of.row, diff += of.row) {
     const __m512 top = all(largest[i]), factor = all(inverse[i]), delta = all(deltas[i]);
     for_keys(of, i, [&](int64_t key, __mmask16 seen) __attribute__((always_inline)) {
-      const __m512 probability = factor * exponential_below(_mm512_fmsub_ps(scale, _mm512_loadu_ps(p + key), top), seen);
+      const __m512 probability = factor * power_of_two(_mm512_fmsub_ps(to_log2, _mm512_loadu_ps(p + key), top), seen);
       _mm512_storeu_ps(p + key, probability);
       _mm512_storeu_ps(diff + key, _mm512_maskz_mul_ps(seen, probability, scale * (_mm512_loadu_ps(diff + key) - delta)));
     });
