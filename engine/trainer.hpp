@@ -105,7 +105,6 @@ class Trainer {
   double run_share(const Share& share, double weight, bool last);
   StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr);
   void fail(const std::exception& error);
-  void complete_norm();
   void add_times(StepResult& result) const;
 
   TrainerOptions options_;

@@ -126,10 +126,19 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   tied_gradients_->sum(pipeline_->stream());
   // The loss adds up over all ranks but tensor-parallel ones, which have the same; the norm over the stages of one data-parallel rank (they
   // are equal on the others), or over all where each has a part.
-  if (mesh_.place().data == 0 || model_->sharding())
-    complete_norm();
-  else
-    norm_->clear();
+  const bool counts = mesh_.place().data == 0 || model_->sharding();
+  if (!counts) norm_->clear();
+  const bool clips = options_.grad_clip > 0;
+  if (!clips && !options_.optimizer_in_backward) optimizer_->begin_step();
+  // Without clipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
+  for (int stage : model_->stages()) {
+    const auto& buckets = model_->parameters(stage).buckets();
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
+      if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);
+      if (!clips && (!options_.optimizer_in_backward || tied)) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
+    }
+  }
   figures_ = norm_->squares();
   figures_.push_back(mesh_.place().tensor == 0 ? loss : 0.0);
   mesh_.world().allreduce_values(std::span(figures_));
@@ -137,12 +146,8 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   result.loss = figures_.back() / double(valid);
   figures_.pop_back();
   result.grad_norm = std::sqrt(GradientNorm::total(figures_)) * scale_;
-  if (options_.grad_clip > 0) scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
-  if (options_.optimizer_in_backward) {
-    for (int stage : model_->stages())  // the others have been updated
-      for (size_t i = 0; i < model_->parameters(stage).buckets().size(); ++i)
-        if (model_->tied(model_->parameters(stage).buckets()[i])) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
-  } else {
+  if (clips) {
+    scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
     optimizer_->step(pipeline_->stream(), lr, scale_);
   }
   pipeline_->stream().wait();
@@ -154,15 +159,6 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   held_ = {};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
-}
-
-// The reducer has added what it has reduced, but for tied weights, whose gradients are whole only now.
-void Trainer::complete_norm() {
-  for (int stage : model_->stages()) {
-    const auto& buckets = model_->parameters(stage).buckets();
-    for (size_t i = 0; i < buckets.size(); ++i)
-      if (!reducer_ || model_->tied(buckets[i])) norm_->add(pipeline_->stream(), stage, i);
-  }
 }
 
 void Trainer::add_times(StepResult& result) const {

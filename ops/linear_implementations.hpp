@@ -12,11 +12,9 @@ std::unique_ptr<Linear> make_onednn_linear(Device& device, const LinearSpec& spe
 Refusal sycl_linear_refusal(const Device& device, const LinearSpec& spec);
 std::unique_ptr<Linear> make_sycl_linear(Device& device, const LinearSpec& spec);
 
-// The gradients by oneDNN's sgemm, without the bias': f32 on CPUs, at least one row.
+// The input gradient by oneDNN's sgemm: f32 on CPUs, at least one row.
 void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
                           void* diff_src);
-void sgemm_backward_weight(Stream& stream, const LinearSpec& spec, const void* src, const void* diff_dst, float* diff_weight,
-                           bool accumulate);
 
 // backward_weight of no rows.
 void clear_gradients(Stream& stream, const LinearSpec& spec, float* diff_weight, float* diff_bias, bool accumulate);

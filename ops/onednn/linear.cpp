@@ -79,10 +79,14 @@ class OnednnLinear : public Linear {
                        bool accumulate) override {
     if (spec_.rows == 0) return clear_gradients(stream, spec_, diff_weight, diff_bias, accumulate);
     const bool out_in = spec_.layout == WeightLayout::out_in;
-    if (use_sgemm_)
-      sgemm_backward_weight(stream, spec_, src, diff_dst, diff_weight, accumulate);
-    else
-      (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {out_in ? diff_dst : src, out_in ? src : diff_dst, diff_weight});
+    const void* const a = out_in ? diff_dst : src;
+    const void* const b = out_in ? src : diff_dst;
+    if (use_sgemm_) {
+      const int64_t m = out_in ? spec_.out : spec_.in, n = out_in ? spec_.in : spec_.out;
+      onednn::sgemm(stream, {true, false, m, n, spec_.rows, a, m, b, n, diff_weight, n, accumulate});
+    } else {
+      (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {a, b, diff_weight});
+    }
     if (spec_.bias) sum_rows(stream, spec_.type, diff_dst, diff_bias, spec_.rows, spec_.out, accumulate);
   }
 
@@ -100,13 +104,6 @@ void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* di
   if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec.rows * spec.in) * sizeof(float));
   onednn::sgemm(stream, {false, !out_in, spec.rows, spec.in, spec.out, diff_dst, spec.out, weight, out_in ? spec.in : spec.out, diff_src,
                          spec.in, spec.add_diff_src});
-}
-
-void sgemm_backward_weight(Stream& stream, const LinearSpec& spec, const void* src, const void* diff_dst, float* diff_weight,
-                           bool accumulate) {
-  const bool out_in = spec.layout == WeightLayout::out_in;
-  const int64_t m = out_in ? spec.out : spec.in, n = out_in ? spec.in : spec.out;
-  onednn::sgemm(stream, {true, false, m, n, spec.rows, out_in ? diff_dst : src, m, out_in ? src : diff_dst, n, diff_weight, n, accumulate});
 }
 
 Refusal onednn_linear_refusal(const Device& device, const LinearSpec& spec) {
