@@ -21,8 +21,8 @@ using avx512::tile_height;
 constexpr int64_t lanes = 16;
 // Blocks of queries and of keys, at most. The backward keeps two whole blocks of scores.
 constexpr int64_t forward_block = 384, backward_block = 192;
-// They consist of whole tiles, so that the tiles of keys and of queries have the same borders, and of whole panels: only on the diagonal are
-// there registers with keys that are not seen.
+// They consist of whole tiles, so that the tiles of keys and of queries have the same borders, and of whole panels: only on the diagonal
+// are there registers with keys that are not seen.
 constexpr int64_t block_step = 96;
 static_assert(forward_block % block_step == 0 && backward_block % block_step == 0);
 static_assert(block_step % tile_height == 0 && block_step % panel_width == 0);
@@ -81,8 +81,8 @@ class Walk {
   }
   // scores[height, seen] = rows · keys, whole registers of them.
   void multiply_by_keys(const Tile& tile, const float* rows, int64_t row, const float* transposed, float* scores) const {
-    avx512::multiply({tile.height, up(tile.seen, lanes), width, rows, row, false, transposed, width * panel_width, scores, score_row, false,
-                      nullptr});
+    avx512::multiply(
+        {tile.height, up(tile.seen, lanes), width, rows, row, false, transposed, width * panel_width, scores, score_row, false, nullptr});
   }
   // c[height, width] = factors · ((c +) scores[height, seen] · packed)
   void multiply_scores(const Tile& tile, const float* scores, const float* packed, float* c, int64_t row, bool add,
@@ -102,7 +102,8 @@ struct Head {
 void forward_head(const AttentionSpec& spec, const Head& head) {
   const Walk walk(spec, forward_block);
   Scratch scratch(2 * walk.panels + tile_height * walk.score_row);
-  float *const keys = scratch.take(walk.panels), *const values = scratch.take(walk.panels), *const scores = scratch.take(tile_height * walk.score_row);
+  float *const keys = scratch.take(walk.panels), *const values = scratch.take(walk.panels),
+               *const scores = scratch.take(tile_height * walk.score_row);
   float largest[forward_block], sums[forward_block], factors[tile_height];
   for (int64_t begin = 0; begin < spec.length; begin += walk.block) {
     std::fill_n(largest, walk.block, -std::numeric_limits<float>::infinity());
@@ -213,9 +214,9 @@ void attention_forward(const AttentionSpec& spec, const AttentionInputs& in, flo
   const int64_t width = spec.head_dim, group = spec.heads / spec.kv_heads;
   const auto one = [&](int64_t i) {
     const int64_t head = i % spec.heads, token = i / spec.heads * spec.length, shared = head / group * width;
-    forward_head(spec, {in.q + token * spec.q_stride + head * width, in.k + token * spec.k_stride + shared,
-                        in.v + token * spec.v_stride + shared, dst + (token * spec.heads + head) * width,
-                        saved ? saved + i * spec.length * attention_saved : nullptr});
+    forward_head(spec,
+                 {in.q + token * spec.q_stride + head * width, in.k + token * spec.k_stride + shared, in.v + token * spec.v_stride + shared,
+                  dst + (token * spec.heads + head) * width, saved ? saved + i * spec.length * attention_saved : nullptr});
   };
   oneapi::tbb::parallel_for(int64_t{0}, spec.batch * spec.heads, one, oneapi::tbb::simple_partitioner{});
 }

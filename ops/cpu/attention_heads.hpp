@@ -5,7 +5,7 @@
 
 namespace ppengine::ops::cpu {
 
-// Per sequence, head and token: the largest score and one over the sum of exponentials.
+// Per sequence, head and token: the largest exponential, as an exponent of two, and one over the sum of all exponentials divided by it.
 constexpr int64_t attention_saved = 2;
 
 struct AttentionInputs {

@@ -7,7 +7,7 @@
 namespace ppengine::ops::cpu::avx512 {
 namespace {
 
-constexpr int unroll = 4;             // steps of a tile
+constexpr int unroll = 4;            // steps of a tile
 constexpr int rows_per_pointer = 3;  // one register holds the distance of rows: x86 addresses reach one and two of them
 static_assert(tile_height % rows_per_pointer == 0 && panel_width == 2 * lanes);
 
@@ -115,20 +115,18 @@ void multiply_height(const RowsByPanels& of) {
 
 constexpr float log2_e = 1.44269504088896341f;
 
-// 2^x where it is wanted and x, which is not much above 0, not below -126: there results leave the normal range. Else 0; NaN for NaN. To two
-// units in the last place: the polynomial is a minimax one for |f| <= 1/2, and its result's exponent is raised by n. Softmax is a tenth of
-// all that attention does, so this is shorter than exponential().
+// 2^x where it is wanted and x, which is not much above 0, not below -126: there results leave the normal range. Else 0; NaN for NaN. To
+// two units in the last place: the polynomial is a minimax one for |f| <= 1/2. Softmax is a tenth of all that attention does, and this
+// takes two thirds of the time of exponential().
 PPENGINE_INLINE __m512 power_of_two(__m512 x, __mmask16 wanted) {
-  const __m512 rounding = all(12582912.0f), shifted = x + rounding;  // 1.5 · 2^23: n is in the low bits
-  const __m512 f = x - (shifted - rounding);
+  const __m512 rounding = all(12582912.0f);  // 1.5 · 2^23
+  const __m512 n = (x + rounding) - rounding, f = x - n;
   __m512 p = fma(all(1.326472615e-3f), f, 9.671512991e-3f);
   p = fma(p, f, 5.550733581e-2f);
   p = fma(p, f, 2.402224243e-1f);
   p = fma(p, f, 6.931470037e-1f);
   p = fma(p, f, 1.0f);
-  const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-  return _mm512_castsi512_ps(
-      _mm512_maskz_add_epi32(_mm512_kand(wanted, at_least(x, -126.0f)), _mm512_castps_si512(p), n));
+  return _mm512_maskz_scalef_ps(_mm512_kand(wanted, at_least(x, -126.0f)), p, n);
 }
 
 // body(key, which of its 16 are seen) for what row i computes; the mask is a constant where all are.

@@ -7,8 +7,8 @@
 
 namespace ppengine::ops::cpu::avx512 {
 
-// c[height,width] = factors[height] · ((c +) a[height,depth] · panels), with height up to tile_height. 16 columns that nobody wants are left
-// out.
+// c[height,width] = factors[height] · ((c +) a[height,depth] · panels), with height up to tile_height. 16 columns that nobody wants are
+// left out.
 struct RowsByPanels {
   int64_t height, width, depth;
   const float* a;
@@ -31,12 +31,12 @@ struct Scores {
   float scale;
 };
 
-// scores = exp(scale · scores - largest), where largest and sums go on from what earlier keys left there (minus infinity and zero at first).
-// factors: what results made with the former largest must be multiplied with.
+// scores = exp(scale · scores) / 2^largest, where largest (the exponents of two of the largest ones) and sums go on from what earlier keys
+// left there, minus infinity and zero at first. factors: what results made with the former largest must be multiplied with.
 void softmax(const Scores& of, float* scores, float* largest, float* sums, float* factors);
 
-// p = inverse · exp(scale · p - largest), diff = scale · p · (diff - delta): from scores and the gradients of probabilities to probabilities
-// and the gradients of scores.
+// p = inverse · exp(scale · p) / 2^largest, diff = scale · p · (diff - delta): from scores and the gradients of probabilities to
+// probabilities and the gradients of scores.
 void softmax_backward(const Scores& of, float* p, float* diff, const float* largest, const float* inverse, const float* deltas);
 
 // c[i] *= factors[i]
