@@ -60,7 +60,7 @@ class Walk {
       : spec(of),
         width(of.head_dim),
         dst_row(of.heads * of.head_dim),
-        block(std::min(most, up(of.length, block_step))),
+        block(std::min(most, up(std::max<int64_t>(of.length, 1), block_step))),
         score_row(block + lanes),  // no power of two: columns of scores are read too
         panels(block * up(width, panel_width)) {}
 
@@ -141,11 +141,8 @@ struct Group {
 
 class Backward {
  public:
-  Backward(const AttentionSpec& spec, const Group& group) : walk_(spec, backward_block), spec_(spec), group_(group) {
-    Scratch scratch(5 * walk_.panels + 2 * walk_.block * walk_.score_row);
-    for (float** panels : {&keys_, &values_, &packed_keys_, &packed_q_, &packed_diff_}) *panels = scratch.take(walk_.panels);
-    for (float** scores : {&p_, &diff_}) *scores = scratch.take(walk_.block * walk_.score_row);
-  }
+  Backward(const AttentionSpec& spec, const Group& group)
+      : walk_(spec, backward_block), spec_(spec), group_(group), scratch_(5 * walk_.panels + 2 * walk_.block * walk_.score_row) {}
 
   void run() {
     for (int64_t first_key = 0; first_key < spec_.length; first_key += walk_.block) {
@@ -201,11 +198,15 @@ class Backward {
     }
   }
 
+  float* panels() { return scratch_.take(walk_.panels); }
+  float* scores() { return scratch_.take(walk_.block * walk_.score_row); }
+
   Walk walk_;
   const AttentionSpec& spec_;
   Group group_;
-  float *keys_, *values_, *packed_keys_, *packed_q_, *packed_diff_;  // as panels
-  float *p_, *diff_;                                                 // [block, score_row]
+  Scratch scratch_;
+  float *keys_ = panels(), *values_ = panels(), *packed_keys_ = panels(), *packed_q_ = panels(), *packed_diff_ = panels();
+  float *p_ = scores(), *diff_ = scores();
 };
 
 }  // namespace
