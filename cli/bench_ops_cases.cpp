@@ -58,15 +58,14 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// Calls body(op) for every implementation that can run, naming it and saying whether it is the one in use.
+// Calls body(op) for every implementation that takes the spec, naming it and saying whether it is the one in use, which is the first.
 template <class Op, class Spec, class Body>
 void each_implementation(Stream& stream, Bench& bench, const Spec& spec, Body body) {
   bool taken = false;
   for (const auto& one : Op::implementations()) {
-    const bool accepts = !one.refusal(stream.device(), spec);
-    if (std::string_view(one.name) == "onednn" && !stream.device().onednn()) continue;
-    bench.by(one.name, accepts && !taken);
-    taken = taken || accepts;
+    if (one.refusal(stream.device(), spec)) continue;
+    bench.by(one.name, !taken);
+    taken = true;
     const auto op = one.make(stream.device(), spec);
     body(*op);
   }
@@ -117,17 +116,16 @@ struct Cases {
     if (!wanted("attention")) return;
     const AttentionSpec spec = attention_spec(shape);
     Bench bench(stream, visit, "attention", fmt::format("[{},{},{}x{}]", spec.batch, spec.length, spec.heads, spec.head_dim));
-    bench.by(first(Attention::consider(stream.device(), spec)), true);
-    const auto op = Attention::make(stream.device(), spec);
-    const int64_t n = shape.rows * shape.width;
+    const int64_t n = shape.rows * shape.width, w = shape.width;
     float *x = bench.floats(3 * n), *y = bench.floats(n), *d = bench.floats(3 * n);
-    float *saved = bench.floats(static_cast<int64_t>(op->saved_bytes() / 4) + 1),
-          *work = bench.floats(static_cast<int64_t>(op->workspace_bytes() / 4) + 1);
-    const int64_t w = shape.width;
     // Two products forward, five backward, of which a causal mask needs half.
     const double product = static_cast<double>(shape.rows) * static_cast<double>(shape.length * shape.width);
-    bench.product("forward", 2 * product, [&] { op->forward(stream, x, x + w, x + 2 * w, y, saved, work); });
-    bench.product("backward", 5 * product, [&] { op->backward(stream, x, x + w, x + 2 * w, y, y, saved, d, d + w, d + 2 * w, work); });
+    each_implementation<Attention>(stream, bench, spec, [&](Attention& op) {
+      float *saved = bench.floats(static_cast<int64_t>(op.saved_bytes() / 4) + 1),
+            *work = bench.floats(static_cast<int64_t>(op.workspace_bytes() / 4) + 1);
+      bench.product("forward", 2 * product, [&] { op.forward(stream, x, x + w, x + 2 * w, y, saved, work); });
+      bench.product("backward", 5 * product, [&] { op.backward(stream, x, x + w, x + 2 * w, y, y, saved, d, d + w, d + 2 * w, work); });
+    });
   }
 
   void norm(const char* name, NormKind kind) const {

@@ -11,7 +11,8 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Attention, AttentionSpec>, 3> implementations{{
+constexpr std::array<Implementation<Attention, AttentionSpec>, 4> training_implementations{{
+    {"cpu", cpu_attention_refusal, make_cpu_attention},
     {"sycl lanes", lanes_attention_refusal, make_lanes_attention},
     {"onednn", onednn_attention_refusal, make_onednn_attention},
     {"sycl", sycl_attention_refusal, make_sycl_attention},
@@ -34,14 +35,16 @@ void check(const Spec& spec) {
 
 }  // namespace
 
+std::span<const Implementation<Attention, AttentionSpec>> Attention::implementations() { return training_implementations; }
+
 std::unique_ptr<Attention> Attention::make(Device& device, const AttentionSpec& spec) {
   check(spec);
-  return make_first<Attention, AttentionSpec>("attention", implementations, device, spec);
+  return make_first<Attention, AttentionSpec>("attention", implementations(), device, spec);
 }
 
 std::vector<Considered> Attention::consider(const Device& device, const AttentionSpec& spec) {
   check(spec);
-  return ops::consider<Attention, AttentionSpec>(implementations, device, spec);
+  return ops::consider<Attention, AttentionSpec>(implementations(), device, spec);
 }
 
 std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {

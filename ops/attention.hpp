@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ppengine/ops/implementation.hpp>
@@ -24,9 +25,10 @@ class Attention {
  public:
   static std::unique_ptr<Attention> make(Device& device, const AttentionSpec& spec);
   static std::vector<Considered> consider(const Device& device, const AttentionSpec& spec);
+  static std::span<const Implementation<Attention, AttentionSpec>> implementations();  // all, in the order of trying
   virtual ~Attention() = default;
 
-  // Bytes that forward keeps for backward (probabilities or log-sums), and that each call needs while it runs.
+  // Bytes that forward keeps for backward (probabilities, or sums of exponentials), and that each call needs while it runs.
   virtual size_t saved_bytes() const = 0;
   virtual size_t workspace_bytes() const = 0;
   // dst[batch*length, heads*head_dim] dense. saved may be null when no backward follows (then workspace serves).

@@ -1,4 +1,4 @@
-// The implementations of attention. Used by ops/attention.cpp, ops/onednn/attention.cpp and ops/sycl/attention.cpp only.
+// The implementations of attention: what the lists in ops/attention.cpp order.
 #pragma once
 
 #include <ppengine/ops/attention.hpp>
@@ -10,6 +10,8 @@ namespace ppengine::ops {
 AttentionShape training_shape(const AttentionSpec& spec);
 AttentionShape cache_shape(const CachedAttentionSpec& spec);
 
+Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec);
+std::unique_ptr<Attention> make_cpu_attention(Device& device, const AttentionSpec& spec);
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec);
 // Of the kernels with a query per lane, for training as over a cache.

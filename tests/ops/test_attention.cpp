@@ -99,27 +99,28 @@ void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, 
   BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x "
                               << spec.head_dim << " " << name_of(spec.type) << " onednn " << device->onednn()) {
     Stream stream(device);
-    const auto op = Attention::make(*device, spec);
     const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type),
                k = rounded(random_values(k_count(spec), 2, magnitude), spec.type);
     const auto v = rounded(random_values(v_count(spec), 3), spec.type), diff = rounded(random_values(o_count(spec), 4), spec.type);
     Array q_array(stream, q, spec.type), k_array(stream, k, spec.type), v_array(stream, v, spec.type), diff_array(stream, diff, spec.type);
-    Array dst(stream, o_count(spec), spec.type), dq(stream, q.size(), spec.type), dk(stream, k.size(), spec.type),
-        dv(stream, v.size(), spec.type);
-    Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
     const Reference reference(spec);
     const auto expected = reference.forward(as_double(q), as_double(k), as_double(v));
-    op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), nullptr, workspace.data());
-    check_close("forward without saving", dst.get(), expected, tolerance);
-    op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), saved.data(), workspace.data());
-    check_close("forward", dst.get(), expected, tolerance);
     Values dq_expected, dk_expected, dv_expected;
     reference.backward(as_double(q), as_double(k), as_double(v), as_double(diff), dq_expected, dk_expected, dv_expected);
-    op->backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(), dk.data(),
-                 dv.data(), workspace.data());
-    check_close("diff_q", dq.get(), dq_expected, tolerance);
-    check_close("diff_k", dk.get(), dk_expected, tolerance);
-    check_close("diff_v", dv.get(), dv_expected, tolerance);
+    for (const auto& [name, op] : every_implementation<Attention>(*device, spec)) {
+      Array dst(stream, o_count(spec), spec.type), dq(stream, q.size(), spec.type), dk(stream, k.size(), spec.type),
+          dv(stream, v.size(), spec.type);
+      Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+      op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), nullptr, workspace.data());
+      check_close(name + " forward without saving", dst.get(), expected, tolerance);
+      op->forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), saved.data(), workspace.data());
+      check_close(name + " forward", dst.get(), expected, tolerance);
+      op->backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(),
+                   dk.data(), dv.data(), workspace.data());
+      check_close(name + " diff_q", dq.get(), dq_expected, tolerance);
+      check_close(name + " diff_k", dk.get(), dk_expected, tolerance);
+      check_close(name + " diff_v", dv.get(), dv_expected, tolerance);
+    }
   }
 }
 
@@ -158,28 +159,39 @@ BOOST_AUTO_TEST_CASE(every_size_matches_the_reference) {
   }
 }
 
+// On CPUs with AVX-512 tiles are 12 by 32, or 16 where that is enough, and blocks have 96, 192 or 384 tokens.
+BOOST_AUTO_TEST_CASE(every_border_of_tiles_and_blocks_matches_the_reference) {
+  const auto device = devices().front();
+  for (int64_t length : {2, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49}) check_on(device, make_spec(1, length, 2, 1, 20), 1e-5);
+  for (int64_t length : {95, 96, 97, 191, 192, 193, 383, 384, 385, 577}) check_on(device, make_spec(1, length, 1, 1, 4), 1e-5);
+  for (int64_t width : {2, 15, 17, 31, 32, 36, 47, 48, 49, 65}) check_on(device, make_spec(1, 30, 2, 2, width), 1e-5);
+}
+
 // More probabilities than one slice of the backward holds: of queries, then of heads.
 BOOST_AUTO_TEST_CASE(gradients_made_slice_by_slice_are_whole) {
   const auto device = devices().front();
   check_on(device, make_spec(1, 2100, 1, 1, 8), 1e-5);
   check_on(device, make_spec(1, 520, 34, 17, 8), 1e-5);
+  check_on(device, make_spec(1, 800, 4, 2, 24), 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(equals_pytorch) {
   for (const auto& one : reference("attention"))
     for (const auto& device : devices()) {
       Stream stream(device);
-      const auto op = Attention::make(*device, make_spec(one["batch"], one["length"], one["heads"], one["kv_heads"], one["width"]));
       Array q(stream, floats(one["q"])), k(stream, floats(one["k"])), v(stream, floats(one["v"])), diff(stream, floats(one["diff"]));
       Array y(stream, q.count()), dq(stream, q.count()), dk(stream, k.count()), dv(stream, v.count());
-      Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
-      op->forward(stream, q.data(), k.data(), v.data(), y.data(), saved.data(), workspace.data());
-      op->backward(stream, q.data(), k.data(), v.data(), y.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(),
-                   workspace.data());
-      check_close("y", y.get(), floats(one["y"]), 2e-6);
-      check_close("diff_q", dq.get(), floats(one["diff_q"]), 2e-6);
-      check_close("diff_k", dk.get(), floats(one["diff_k"]), 2e-6);
-      check_close("diff_v", dv.get(), floats(one["diff_v"]), 2e-6);
+      const AttentionSpec spec = make_spec(one["batch"], one["length"], one["heads"], one["kv_heads"], one["width"]);
+      for (const auto& [name, op] : every_implementation<Attention>(*device, spec)) {
+        Buffer saved(device, op->saved_bytes()), workspace(device, op->workspace_bytes());
+        op->forward(stream, q.data(), k.data(), v.data(), y.data(), saved.data(), workspace.data());
+        op->backward(stream, q.data(), k.data(), v.data(), y.data(), diff.data(), saved.data(), dq.data(), dk.data(), dv.data(),
+                     workspace.data());
+        check_close(name + " y", y.get(), floats(one["y"]), 2e-6);
+        check_close(name + " diff_q", dq.get(), floats(one["diff_q"]), 2e-6);
+        check_close(name + " diff_k", dk.get(), floats(one["diff_k"]), 2e-6);
+        check_close(name + " diff_v", dv.get(), floats(one["diff_v"]), 2e-6);
+      }
     }
 }
 
@@ -246,6 +258,58 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
       BOOST_TEST((now == first));
     }
     BOOST_TEST(device->memory().allocations() == allocations);
+  }
+}
+
+// Of every sequence and head of a batch, which several threads share, as for the sequence alone; grouped heads, several blocks.
+BOOST_AUTO_TEST_CASE(a_sequence_has_the_same_bits_in_any_company) {
+  const AttentionSpec many = make_spec(3, 400, 4, 2, 24), alone = make_spec(1, 400, 4, 2, 24);
+  const auto device = devices().front();
+  Stream stream(device);
+  const auto all = every_implementation<Attention>(*device, many), one = every_implementation<Attention>(*device, alone);
+  BOOST_REQUIRE(all.size() == one.size());
+  const auto q = random_values(q_count(many), 1), k = random_values(k_count(many), 2), v = random_values(v_count(many), 3),
+             diff = random_values(o_count(many), 4);
+  const auto run = [&](Attention& op, const AttentionSpec& spec, size_t first) {
+    const auto part = [&](const std::vector<float>& values, size_t count) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * count / static_cast<size_t>(spec.batch));
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(count));
+    };
+    Array q_array(stream, part(q, q_count(spec))), k_array(stream, part(k, k_count(spec))), v_array(stream, part(v, v_count(spec))),
+        diff_array(stream, part(diff, o_count(spec)));
+    Array dst(stream, o_count(spec)), dq(stream, q_count(spec)), dk(stream, k_count(spec)), dv(stream, v_count(spec));
+    Buffer saved(device, op.saved_bytes()), workspace(device, op.workspace_bytes());
+    op.forward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), saved.data(), workspace.data());
+    op.backward(stream, q_array.data(), k_array.data(), v_array.data(), dst.data(), diff_array.data(), saved.data(), dq.data(), dk.data(),
+                dv.data(), workspace.data());
+    return std::vector<std::vector<float>>{dst.get(), dq.get(), dk.get(), dv.get()};
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto together = run(*all[i].op, many, 0);
+    for (size_t sequence = 0; sequence < 3; ++sequence) {
+      const auto apart = run(*one[i].op, alone, sequence);
+      for (size_t result = 0; result < apart.size(); ++result)
+        BOOST_TEST(std::equal(apart[result].begin(), apart[result].end(),
+                              together[result].begin() + static_cast<std::ptrdiff_t>(sequence * apart[result].size())),
+                   all[i].name << ", sequence " << sequence << ", result " << result);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_refusal_has_a_reason) {
+  const auto considered = Attention::consider(*device_without_onednn(), make_spec(1, 4, 1, 1, 5));
+  BOOST_REQUIRE(considered.size() == 4);
+  BOOST_TEST(considered[0].implementation == "cpu");
+  BOOST_TEST(considered[0].refusal.value() == "oneDNN is switched off");
+  BOOST_TEST(considered[1].implementation == "sycl lanes");
+  if (device()->info().is_cpu) BOOST_TEST(considered[1].refusal.value() == "heads are 5 wide, which is no multiple of 8");
+  BOOST_TEST(considered[2].implementation == "onednn");
+  BOOST_TEST(considered[2].refusal.value() == "oneDNN is switched off");
+  BOOST_TEST(considered[3].implementation == "sycl");
+  BOOST_TEST(!considered[3].refusal.has_value());
+  if (device()->onednn() && device()->info().is_cpu) {
+    const auto narrow = Attention::consider(*device(), make_spec(1, 4, 1, 1, 8, Type::bf16));
+    BOOST_TEST(narrow[0].refusal.has_value());
   }
 }
 
