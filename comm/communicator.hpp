@@ -101,7 +101,8 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Ends the run for all ranks of the whole run, from any thread: every wait now throws and names this rank and the reason, unless one
-  // has failed before. Afterwards no operation between threads or CPU processes touches this rank's memory any more: it may be freed.
+  // has failed before. Afterwards no operation touches this rank's memory any more: it may be freed. This holds unless a library hangs for
+  // two seconds, and but for oneCCL on GPUs, which has no abort: what is under way there is waited for, two seconds at most.
   virtual void abort(const std::string& reason) = 0;
   // Who aborted or died, once that is known.
   virtual std::optional<Failure> failure() const = 0;
