@@ -104,7 +104,8 @@ class NcclCommunicator : public ProcessCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     const Subgroup group = agree_on_split(color, key);
     if (group.index < 0) return nullptr;
-    auto result = std::make_unique<NcclCommunicator>(api_, kind_, device_, rendezvous(), all_lanes_, group.name, group.members, group.index);
+    auto result =
+        std::make_unique<NcclCommunicator>(api_, kind_, device_, rendezvous(), all_lanes_, group.name, group.members, group.index);
     result->set_timeout(timeout());
     return result;
   }
@@ -194,7 +195,9 @@ class NcclCommunicator : public ProcessCommunicator {
 Communicator* make_communicator(const Api& api, const std::string& kind, const ModuleInput& input) {
   std::vector<int> all(static_cast<size_t>(input.environment.size));
   std::iota(all.begin(), all.end(), 0);
-  return new NcclCommunicator(api, kind, input.options.device, input.rendezvous, std::make_shared<Lanes>(), "world", all, input.environment.rank);
+  auto lanes = std::make_shared<Lanes>();
+  input.rendezvous->on_failure([lanes] { lanes->wait_until_stopped(); });
+  return new NcclCommunicator(api, kind, input.options.device, input.rendezvous, lanes, "world", all, input.environment.rank);
 }
 
 }  // namespace ppengine::comm::nccl

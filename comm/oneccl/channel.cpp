@@ -26,6 +26,7 @@ void Channel::step() {
   if (!wanted_.empty()) {
     read_headers();
     match();
+    if (rendezvous_.failed()) return;  // by the match itself: the peers may have stopped by now
   }
   move_outgoing();
   move_incoming();

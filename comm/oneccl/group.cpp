@@ -9,6 +9,8 @@
 #include <list>
 #include <mutex>
 
+#include <ppengine/comm/oneccl/last_words.hpp>
+
 namespace ppengine::comm::oneccl {
 namespace {
 
@@ -117,6 +119,7 @@ bool Group::moving() const {
 
 void Group::step() {
   if (engine_.stopped()) return;
+  const LastWords last_words(engine_.rendezvous());
   try {
     // The next one after the last piece of the one before: the order in which oneCCL sees them is the same on all ranks.
     while (!collectives_.empty() && collectives_.front()->ready() && (running_.empty() || running_.back()->all_begun())) {
@@ -128,9 +131,9 @@ void Group::step() {
     for (const auto& one : running_) one->step();
     std::erase_if(running_, [](const auto& one) { return one->finished(); });
     for (const auto& channel : channels_)
-      if (channel) channel->step();
+      if (channel && !engine_.stopped()) channel->step();
   } catch (const std::exception& error) {  // oneCCL or MPI refused: most often a connection that broke
-    if (!engine_.rendezvous().wait_for_failure(std::chrono::milliseconds(1000)))
+    if (!engine_.rendezvous().wait_for_failure(std::chrono::seconds(2)))
       engine_.rendezvous().abort(fmt::format("oneCCL: {}", error.what()));
   }
 }

@@ -92,6 +92,16 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
   }
 }
 
+// MPI then ends the process of the receiver, before the rendezvous knows.
+BOOST_AUTO_TEST_CASE(a_rank_that_vanishes_in_the_middle_of_a_large_message_ends_its_receiver_with_code_4) {
+  if (!have_oneccl()) return;
+  for (const char* who : {"0", "1"}) {
+    const auto result = run(2, {"vanish", who}, {{"SUITE_HOST", "1"}});
+    BOOST_TEST(result.exit_code == 4);
+    BOOST_TEST(result.ranks[*who == '0' ? 1 : 0].code == 4);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_stopped_rank_ends_all_with_code_4_within_the_deadline) {
   if (!have_oneccl()) return;
   const auto result = run(2, {"stop", "1"}, {{"SUITE_HOST", "1"}, {"SUITE_TIMEOUT", "4000"}}, std::chrono::seconds(1));
