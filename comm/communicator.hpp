@@ -58,8 +58,8 @@ class Communicator {
   std::chrono::milliseconds timeout() const { return timeout_; }
   virtual void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  // Messages. recv wants exactly `bytes`: another size is an error on both sides that names both. recv_up_to takes any size up
-  // to the capacity; Pending::bytes() tells it.
+  // Messages. recv wants exactly `bytes`: another size is an error on both sides that names both (between CPU processes a larger one is
+  // "more"). recv_up_to takes any size up to the capacity; Pending::bytes() tells it.
   virtual Pending send(const void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv(void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after = {}) = 0;

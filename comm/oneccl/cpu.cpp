@@ -82,6 +82,7 @@ struct Process {
   std::shared_ptr<Rendezvous> rendezvous;
   std::unique_ptr<PmiServer> pmi;
   std::unique_ptr<Engine> engine;
+  int largest_tag = 32767;  // what MPI promises at least
 
   ~Process() {
     const bool started = engine != nullptr;
@@ -199,12 +200,11 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
   Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
     check_peer(peer, operation);
     check_alive(operation, peer, tag);
+    if (tag < 0 || tag > process_->largest_tag)
+      throw Error(fmt::format("{}: tag {} is not between 0 and {}", operation, tag, process_->largest_tag));
     auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to,
                                           after.event(), timeout());
-    process_->engine->with_lock([&] {
-      Channel& channel = group_->channel(peer);
-      *operation == 's' ? channel.send(one) : channel.receive(one);
-    });
+    process_->engine->with_lock([&] { *operation == 's' ? group_->send(peer, one) : group_->receive(peer, one); });
     return Pending(one);
   }
 
@@ -270,6 +270,9 @@ Communicator* make(const ModuleInput& input) {
   ccl::communicator data = ccl::create_communicator(size, rank, store);
   MPI_Comm mpi = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
+  int *largest = nullptr, known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &known);
+  if (known != 0) process->largest_tag = *largest;
   quiet.reset();
   // More ranks than cores: a rank that waits must let the one run that it waits for.
   const bool crowded = input.environment.local_size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

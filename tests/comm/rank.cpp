@@ -64,9 +64,10 @@ void large_message(suite::Place& place, int who) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) throw Error("no memory");
   place.comm.barrier();
-  if (place.rank() != who) place.comm.recv(memory, bytes, who, 0).wait();
+  if (place.rank() != who)
+    for (int tag = 0;; ++tag) place.comm.recv(memory, bytes, who, tag).wait();
   const Pending sent = place.comm.send(memory, bytes, (who + 1) % place.size(), 0);
-  for (const auto end = Clock::now() + std::chrono::milliseconds(8); Clock::now() < end;) sent.done();
+  for (const auto end = Clock::now() + std::chrono::milliseconds(4); Clock::now() < end;) sent.done();
   munmap(memory, bytes);
   usleep(100000);
   raise(SIGKILL);
