@@ -229,6 +229,9 @@ void set_defaults(const ModuleInput& input) {
   if (one_host) setenv("I_MPI_FABRICS", "shm", 0);
   setenv("I_MPI_SHM_CELL_FWD_SIZE", "65536", 0);  // a message of a pipeline goes out whole, without waiting for the receiver to poll
   setenv("I_MPI_SHM_CELL_FWD_NUM", "64", 0);
+  // Above these libfabric leaves a message that nobody waits for in its socket, and a receive that is posted later may never get it.
+  setenv("FI_TCP_MAX_SAVED", "1000000", 0);
+  setenv("FI_TCP_MAX_SAVED_SIZE", "1073741824", 0);
   setenv("I_MPI_PIN", "0", 0);  // cores are the launcher's business
   setenv("MPI_LOCALRANKID", std::to_string(input.environment.local_rank).c_str(), 1);
   setenv("MPI_LOCALNRANKS", std::to_string(input.environment.local_size).c_str(), 1);

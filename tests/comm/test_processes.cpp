@@ -64,6 +64,10 @@ BOOST_AUTO_TEST_CASE(three_processes_on_host_memory_pass_the_suite_without_a_pro
   if (have_oneccl()) BOOST_TEST(run(3, {"suite"}, {{"SUITE_HOST", "1"}, {"PPENGINE_PROGRESS", "polling"}}).exit_code == 0);
 }
 
+BOOST_AUTO_TEST_CASE(two_processes_pass_the_suite_over_tcp) {
+  if (have_oneccl()) BOOST_TEST(run(2, {"suite"}, {{"SUITE_HOST", "1"}, {"I_MPI_FABRICS", "ofi"}, {"FI_PROVIDER", "tcp"}}).exit_code == 0);
+}
+
 // oneCCL's SYCL build serves Intel GPUs. On the CPU device's queue its collectives work; messages are refused with a sentence.
 BOOST_AUTO_TEST_CASE(the_sycl_build_of_oneccl_carries_out_collectives_on_a_queue) {
 #ifdef PPENGINE_HAS_ONECCL_GPU
