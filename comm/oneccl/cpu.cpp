@@ -264,7 +264,7 @@ Communicator* make(const ModuleInput& input) {
     const auto mine = store->get_address();
     address.assign(mine.data(), mine.size());
   }
-  address = input.rendezvous->gather("oneccl address", all, rank, address, input.options.timeout, "start")[0];
+  address = input.rendezvous->gather("oneccl address", all, rank, address, start_timeout(input.options), "start")[0];
   if (rank != 0) {
     ccl::kvs::address_type theirs;
     std::memcpy(theirs.data(), address.data(), std::min(theirs.size(), address.size()));

@@ -254,8 +254,8 @@ void groups_do_not_wait_for_each_other(Place& place) {
     for (size_t half = 0; half < 2; ++half) {
       Communicator& group = (half == 0) == (place.rank() == 0) ? place.comm : *other;
       for (size_t i = 0; i < calls; ++i)
-        all.push_back(group.reduce_scatter(in.data(), static_cast<std::byte*>(out.data()) + (half * calls + i) * count * 4, count, Type::f32,
-                                           place.after()));
+        all.push_back(group.reduce_scatter(in.data(), static_cast<std::byte*>(out.data()) + (half * calls + i) * count * 4, count,
+                                           Type::f32, place.after()));
     }
     for (const Pending& one : all) one.wait();
   }
