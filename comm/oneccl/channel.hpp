@@ -1,5 +1,5 @@
-// Messages between this rank and one peer. They go by the MPI library that oneCCL rides on: oneCCL's own have neither tags nor sizes and
-// one at a time keeps its order, so that each would need another message ahead of it.
+// Messages between this rank and one peer. They go by the MPI library that oneCCL rides on: oneCCL's own have neither tags nor sizes, and
+// keep their order only one at a time, so that each would need a header ahead of it.
 #pragma once
 
 #include <mpi.h>

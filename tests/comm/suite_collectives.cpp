@@ -221,26 +221,6 @@ void sub_groups(Place& place) {
   SUITE_CHECK((only_first != nullptr) == (r == 0), "no color, no group");
 }
 
-// What a rank has handed to the system may still lie in buffers of its library when its own part is done.
-void a_rank_that_is_done_does_not_hold_up_the_others(Place& place) {
-  for (const size_t count : {size_t{1} << 10, size_t{1} << 20}) {
-    const auto parts = static_cast<size_t>(place.size());
-    Memory in(place, parts * count * 4), out(place, count * 4);
-    for (int i = 0; i < 2; ++i) {
-      place.comm.barrier();
-      const bool late = place.rank() == place.size() - 1;
-      const Pending pending = i == 0 ? place.comm.reduce_scatter(in.data(), out.data(), count, Type::f32, place.after())
-                                     : place.comm.all_gather(out.data(), in.data(), count, Type::f32, place.after());
-      if (late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const auto begin = Clock::now();
-      pending.wait();
-      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-      SUITE_CHECK(waited < 0.7, fmt::format("{} elements: {} s", count, waited));
-      if (!late) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    }
-  }
-}
-
 // Two groups of the same ranks are used in another order by each rank, as by two threads: neither may wait for the other's turn.
 void groups_do_not_wait_for_each_other(Place& place) {
   const auto other = place.comm.split(0, place.rank());
@@ -276,7 +256,6 @@ std::span<const Case> collectives() {
       {"host_values", 1, false, host_values},
       {"sub_groups", 2, false, sub_groups},
       {"groups_do_not_wait_for_each_other", 2, false, groups_do_not_wait_for_each_other},
-      {"a_rank_that_is_done_does_not_hold_up_the_others", 2, false, a_rank_that_is_done_does_not_hold_up_the_others},
   };
   return cases;
 }
