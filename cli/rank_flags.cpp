@@ -47,7 +47,7 @@ void check_fits_here(int ranks) {
   const auto* peer = dynamic_cast<const CommError*>(&error);
   std::optional<comm::Failure> failure = world ? world->failure() : std::nullopt;
   if (failure && failure->rank == me.rank) failure.reset();  // this very error, told to the others when it came up
-  if (world && !failure) world->abort(error.what());
+  if (world) world->abort(error.what());                     // also when another rank has failed: until nobody reads this one's memory
   const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
   if (me.rank == (first_gone ? 1 : 0)) {
     std::string text = error.what();

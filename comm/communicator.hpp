@@ -58,8 +58,8 @@ class Communicator {
   std::chrono::milliseconds timeout() const { return timeout_; }
   virtual void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  // Messages. recv wants exactly `bytes`: another size is an error on both sides that names both. recv_up_to takes any size up
-  // to the capacity; Pending::bytes() tells it.
+  // Messages. recv wants exactly `bytes`: another size is an error on both sides that names both (between CPU processes a larger one is
+  // "more"). recv_up_to takes any size up to the capacity; Pending::bytes() tells it.
   virtual Pending send(const void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv(void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
   virtual Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after = {}) = 0;
@@ -101,7 +101,8 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Ends the run for all ranks of the whole run, from any thread: every wait now throws and names this rank and the reason, unless one
-  // has failed before. Afterwards no operation between threads or CPU processes touches this rank's memory any more: it may be freed.
+  // has failed before. Afterwards no operation touches this rank's memory any more: it may be freed. This holds unless a library hangs for
+  // two seconds, and but for oneCCL on GPUs, which has no abort: what is under way there is waited for, two seconds at most.
   virtual void abort(const std::string& reason) = 0;
   // Who aborted or died, once that is known.
   virtual std::optional<Failure> failure() const = 0;

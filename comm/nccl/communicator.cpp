@@ -36,13 +36,20 @@ int to_nccl(Reduce reduce) { return reduce == Reduce::sum ? sum : reduce == Redu
 class NcclCommunicator : public ProcessCommunicator {
  public:
   NcclCommunicator(const Api& api, std::string kind, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> meeting,
-                   const std::string& group, std::vector<int> ranks, int index)
+                   std::shared_ptr<Lanes> all_lanes, const std::string& group, std::vector<int> ranks, int index)
       : ProcessCommunicator(std::move(meeting), group, std::move(ranks), index),
         api_(api),
         kind_(std::move(kind)),
-        device_(std::move(device)) {}
+        device_(std::move(device)),
+        all_lanes_(std::move(all_lanes)) {}
 
   std::string kind() const override { return kind_; }
+
+  // The ranks are told first: a call whose kernel was ended must not look like one that was carried out.
+  void abort(const std::string& reason) override {
+    ProcessCommunicator::abort(reason);
+    all_lanes_->wait_until_stopped();
+  }
 
   Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
     return one(Message::send(data, bytes, peer, tag), false, after);
@@ -97,7 +104,8 @@ class NcclCommunicator : public ProcessCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     const Subgroup group = agree_on_split(color, key);
     if (group.index < 0) return nullptr;
-    auto result = std::make_unique<NcclCommunicator>(api_, kind_, device_, rendezvous(), group.name, group.members, group.index);
+    auto result =
+        std::make_unique<NcclCommunicator>(api_, kind_, device_, rendezvous(), all_lanes_, group.name, group.members, group.index);
     result->set_timeout(timeout());
     return result;
   }
@@ -111,7 +119,7 @@ class NcclCommunicator : public ProcessCommunicator {
     if (!found) {
       std::vector<int> both{world_rank(from)};
       if (from != to) both.push_back(world_rank(to));
-      found = std::make_unique<Lane>(api_, device_, rendezvous(), fmt::format("nccl {} {}-{}", name(), from, to), both,
+      found = std::make_unique<Lane>(api_, device_, rendezvous(), all_lanes_, fmt::format("nccl {} {}-{}", name(), from, to), both,
                                      sends ? 0 : static_cast<int>(both.size()) - 1);
     }
     return *found;
@@ -161,7 +169,7 @@ class NcclCommunicator : public ProcessCommunicator {
   Pending collective(const char* operation, const std::string& text, size_t bytes, const After& after, Call::Submit submit) {
     check_alive(operation, -1, -1);
     if (!collectives_)
-      collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), fmt::format("nccl {} all", name()), members(), rank());
+      collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), all_lanes_, fmt::format("nccl {} all", name()), members(), rank());
     auto agree = [ranks = members()](const std::vector<std::string>& claims, size_t&) -> std::string {
       for (size_t r = 1; r < claims.size(); ++r)
         if (claims[r] != claims[0]) return fmt::format("rank {} called {}, rank {} called {}", ranks[0], claims[0], ranks[r], claims[r]);
@@ -177,6 +185,7 @@ class NcclCommunicator : public ProcessCommunicator {
   const Api& api_;
   const std::string kind_;
   std::shared_ptr<ops::Device> device_;
+  std::shared_ptr<Lanes> all_lanes_;
   std::map<std::pair<int, int>, std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<Lane> collectives_;
 };
@@ -186,7 +195,9 @@ class NcclCommunicator : public ProcessCommunicator {
 Communicator* make_communicator(const Api& api, const std::string& kind, const ModuleInput& input) {
   std::vector<int> all(static_cast<size_t>(input.environment.size));
   std::iota(all.begin(), all.end(), 0);
-  return new NcclCommunicator(api, kind, input.options.device, input.rendezvous, "world", all, input.environment.rank);
+  auto lanes = std::make_shared<Lanes>();
+  input.rendezvous->on_failure([lanes] { lanes->wait_until_stopped(); });
+  return new NcclCommunicator(api, kind, input.options.device, input.rendezvous, lanes, "world", all, input.environment.rank);
 }
 
 }  // namespace ppengine::comm::nccl

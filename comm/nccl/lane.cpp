@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <ppengine/base/error.hpp>
@@ -12,6 +13,7 @@ namespace ppengine::comm::nccl {
 namespace {
 // A receive may be posted long before its message: deadlines count from when somebody waits.
 constexpr std::chrono::hours forever{24 * 365};
+constexpr std::chrono::seconds longest_stop{2};
 }  // namespace
 
 bool Call::done() {
@@ -20,13 +22,23 @@ bool Call::done() {
   return stage_ == Stage::submitted && reached_();
 }
 
+bool Call::reached() {
+  const std::lock_guard lock(mutex_);
+  return !reached_ || reached_();
+}
+
+void Call::give_up() {
+  const std::lock_guard lock(mutex_);
+  if (stage_ == Stage::submitted && !reached_()) stage_ = Stage::given_up;
+}
+
 void Call::wait_until(Clock::time_point deadline, bool finished) {
   const auto begin = Clock::now();
   for (int polls = 0;; ++polls) {
     {
       const std::lock_guard lock(mutex_);
       if (stage_ == Stage::submitted && (!finished || reached_())) return;
-      if (stage_ == Stage::failed) throw CommError(text.peer, text.name, text.tag, error_);
+      if (stage_ == Stage::failed && !rendezvous_->failed()) throw CommError(text.peer, text.name, text.tag, error_);
     }
     if (const auto failed = rendezvous_->failed() ? rendezvous_->failure() : std::nullopt)
       throw CommError(text.peer < 0 ? failed->rank : text.peer, text.name, text.tag,
@@ -62,12 +74,13 @@ void Call::wait(Clock::time_point deadline) { wait_until(deadline, true); }
 
 void Call::wait_on(ops::Stream& stream, Clock::time_point deadline) {
   wait_until(deadline, false);
-  const std::lock_guard lock(mutex_);
-  if (!end_.impl()) {  // the stand-in's streams have no events
-    while (!reached_()) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    return;
+  ops::Event end;
+  {
+    const std::lock_guard lock(mutex_);
+    end = end_;
   }
-  stream.wait_for(end_);
+  if (!end.impl()) return wait_until(deadline, true);  // oneCCL's and the stand-in's streams give no events of ours
+  stream.wait_for(end);
 }
 
 void Call::submitted(std::function<bool()> reached, ops::Event end) {
@@ -83,14 +96,32 @@ void Call::fail(const std::string& error) {
   stage_ = Stage::failed;
 }
 
-Lane::Lane(const Api& api, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> rendezvous, std::string key,
-           std::vector<int> members, int index)
+void Lanes::add(Lane* lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.push_back(lane);
+}
+
+void Lanes::remove(Lane* lane) {
+  const std::lock_guard lock(mutex_);
+  std::erase(lanes_, lane);
+}
+
+void Lanes::wait_until_stopped() {
+  const auto deadline = Clock::now() + longest_stop;
+  const std::lock_guard lock(mutex_);
+  for (Lane* lane : lanes_) lane->wait_until_stopped(deadline);
+}
+
+Lane::Lane(const Api& api, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Lanes> all,
+           std::string key, std::vector<int> members, int index)
     : api_(api),
       device_(std::move(device)),
       rendezvous_(std::move(rendezvous)),
+      all_(std::move(all)),
       key_(std::move(key)),
       members_(std::move(members)),
       index_(index) {
+  all_->add(this);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -101,6 +132,7 @@ Lane::~Lane() {
   }
   changed_.notify_all();
   thread_.join();
+  all_->remove(this);
 }
 
 void Lane::add(std::vector<CallPtr> calls) {
@@ -111,35 +143,58 @@ void Lane::add(std::vector<CallPtr> calls) {
   changed_.notify_all();
 }
 
-void Lane::run() {
+void Lane::wait_until_stopped(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return closing_ || !queue_.empty(); });
-    if (queue_.empty() && closing_ && (under_way_.empty() || rendezvous_->failed())) break;
-    std::optional<std::vector<CallPtr>> calls;
-    if (!queue_.empty()) {
-      calls = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    lock.unlock();
-    try {
-      if (calls) submit(*calls);
-      watch();
-    } catch (const std::exception& error) {
-      if (calls)
-        for (const CallPtr& call : *calls) call->fail(error.what());
-      if (!closing_ && !rendezvous_->wait_for_failure(std::chrono::milliseconds(1000))) rendezvous_->abort(error.what());
-    }
-    lock.lock();
-    if (rendezvous_->failed()) {
-      queue_.clear();
-      under_way_.clear();
-    }
+  changed_.notify_all();
+  changed_.wait_until(lock, deadline, [&] { return stopped_; });
+}
+
+void Lane::run() {
+  {
+    std::unique_lock lock(mutex_);
+    while (!rendezvous_->failed() && !(closing_ && queue_.empty() && under_way_.empty())) work(lock);
+    queue_.clear();
+  }
+  if (target_) target_->enter();
+  if (rendezvous_->failed())
+    abort();
+  else if (comm_)
+    api_.CommDestroy(comm_);
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+void Lane::work(std::unique_lock<std::mutex>& lock) {
+  changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return closing_ || !queue_.empty() || rendezvous_->failed(); });
+  std::vector<CallPtr> calls;
+  if (!queue_.empty()) {
+    calls = std::move(queue_.front());
+    queue_.pop_front();
   }
   lock.unlock();
-  if (!comm_) return;
-  if (target_) target_->enter();
-  rendezvous_->failed() ? api_.CommAbort(comm_) : api_.CommDestroy(comm_);
+  try {
+    if (!calls.empty()) submit(calls);
+    watch();
+  } catch (const std::exception& error) {
+    for (const CallPtr& call : calls) call->fail(error.what());
+    if (!closing_ && !rendezvous_->wait_for_failure(std::chrono::milliseconds(1000))) rendezvous_->abort(error.what());
+  }
+  lock.lock();
+}
+
+// Ends the kernels under way, then waits until the stream has got past them: only then nothing uses their memory. Where the library has no
+// abort (oneCCL on GPUs) this waits for the data, which may never come.
+void Lane::abort() {
+  for (const CallPtr& call : under_way_) call->give_up();
+  if (comm_) api_.CommAbort(std::exchange(comm_, nullptr));
+  const auto deadline = Clock::now() + longest_stop;
+  while (Clock::now() < deadline && !std::ranges::all_of(under_way_, &Call::reached, [](const CallPtr& call) -> Call& { return *call; }))
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+void Lane::check_alive() const {
+  if (rendezvous_->failed()) throw Error("another rank has failed");
 }
 
 void Lane::connect() {
@@ -175,6 +230,7 @@ void Lane::submit(const std::vector<CallPtr>& calls) {
   const auto reached = target_->run(
       after,
       [this, calls](NativeStream stream) {
+        check_alive();
         api_.check(api_.GroupStart(), "group");
         for (const CallPtr& call : calls) call->submit(comm_, stream, call->bytes());
         api_.check(api_.GroupEnd(), calls.front()->text.name.c_str());
@@ -188,7 +244,7 @@ void Lane::submit(const std::vector<CallPtr>& calls) {
 
 // Errors of kernels under way show up here only.
 void Lane::watch() {
-  std::erase_if(under_way_, [](const CallPtr& call) { return call->done(); });
+  std::erase_if(under_way_, [](const CallPtr& call) { return call->reached(); });
   if (!comm_ || under_way_.empty()) return;
   Result error = success;
   api_.check(api_.CommGetAsyncError(comm_, &error), "asking for errors");

@@ -61,6 +61,10 @@ class Call : public Pending::State {
   void gathers_at(std::string key, std::span<const int> members);
   void submitted(std::function<bool()> reached, ops::Event end);
   void fail(const std::string& error);
+  // NCCL is done with its memory.
+  bool reached();
+  // The communicator is about to be aborted: that its end is reached will not mean any more that the data came.
+  void give_up();
 
   const Text text;
   const ops::Event after;
@@ -69,7 +73,7 @@ class Call : public Pending::State {
   const Submit submit;
 
  private:
-  enum class Stage { queued, submitted, failed };
+  enum class Stage { queued, submitted, given_up, failed };
   // Until NCCL has been given the call, or its end (finished).
   void wait_until(Clock::time_point deadline, bool finished);
   std::string awaited();
@@ -86,26 +90,46 @@ class Call : public Pending::State {
 };
 using CallPtr = std::shared_ptr<Call>;
 
+class Lane;
+
+// All lanes of a process, those of sub-groups too: a failure ends them together.
+class Lanes {
+ public:
+  void add(Lane* lane);
+  void remove(Lane* lane);
+  // After a failure: until none of them touches memory any more, two seconds at most, since a library may hang.
+  void wait_until_stopped();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Lane*> lanes_;
+};
+
 class Lane {
  public:
   // `key` is the same on all members and unique. The communicator is made by the lane's thread when the first call comes: it takes
   // until the peer comes too, and the caller does not wait for that.
-  Lane(const Api& api, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> rendezvous, std::string key,
-       std::vector<int> members, int index);
-  // Waits for what is under way; after a failure it aborts the communicator instead.
+  Lane(const Api& api, std::shared_ptr<ops::Device> device, std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Lanes> all,
+       std::string key, std::vector<int> members, int index);
+  // Waits for what is under way; after a failure the communicator has been aborted instead.
   ~Lane();
   void add(std::vector<CallPtr> calls);  // as one NCCL group
+  void wait_until_stopped(Clock::time_point deadline);
 
  private:
   void run();
+  void work(std::unique_lock<std::mutex>& lock);
   void connect();
   void submit(const std::vector<CallPtr>& calls);
   void agree(Call& call);
   void watch();
+  void abort();
+  void check_alive() const;
 
   const Api& api_;
   std::shared_ptr<ops::Device> device_;
   std::shared_ptr<Rendezvous> rendezvous_;
+  std::shared_ptr<Lanes> all_;
   const std::string key_;
   const std::vector<int> members_;
   const int index_;
@@ -116,6 +140,7 @@ class Lane {
   std::condition_variable changed_;
   std::deque<std::vector<CallPtr>> queue_;
   std::atomic<bool> closing_{false};
+  bool stopped_ = false;  // its thread has ended
   uint64_t calls_ = 0;
   std::thread thread_;
 };

@@ -41,9 +41,10 @@ void Hub::run() {
       if (waiting[i].revents != 0) serve(connections_[i - 1]);
     std::erase_if(connections_, [](const Connection& one) { return !one.socket; });
     if (waiting[0].revents != 0)
-      if (net::Socket socket = net::accept_from(listener_)) connections_.push_back({std::move(socket), {}, -1, false, Clock::now()});
+      if (net::Socket socket = net::accept_from(listener_)) connections_.push_back({std::move(socket), {}, -1, false, false, Clock::now()});
     const auto now = Clock::now();
     keep_watch(now);
+    tell_when_all_stopped();
     if (!closing_) continue;
     close_at = std::min(close_at, now + std::min<Clock::duration>(timeout_, std::chrono::seconds(5)));
     if (connections_.empty() || now >= close_at) break;
@@ -67,7 +68,11 @@ void Hub::serve(Connection& connection) {
           on_ask(connection, frame->contents);
           break;
         case net::abort:
+          connection.stopped = true;
           tell_all(net::abort, frame->contents, &connection);
+          break;
+        case net::stopped:
+          connection.stopped = true;
           break;
         case net::bye:
           connection.left = true;
@@ -134,11 +139,17 @@ void Hub::lose(Connection& connection, const std::string& reason) {
   tell_all(net::abort, net::pack({connection.rank, reason, true}));
 }
 
-void Hub::tell_all(uint8_t kind, const std::string& contents, const Connection* last) {
+void Hub::tell_all(uint8_t kind, const std::string& contents, const Connection* but) {
   if (kind == net::abort && verdict_.empty()) verdict_ = contents;
   for (const Connection& one : connections_)
-    if (one.socket && one.rank >= 0 && &one != last) net::write_frame(one.socket.fd(), kind, contents);
-  if (last) net::write_frame(last->socket.fd(), kind, contents);
+    if (one.socket && one.rank >= 0 && &one != but) net::write_frame(one.socket.fd(), kind, contents);
+}
+
+void Hub::tell_when_all_stopped() {
+  if (verdict_.empty() || told_stopped_) return;
+  if (!std::ranges::all_of(connections_, [](const Connection& one) { return one.rank < 0 || one.left || one.stopped; })) return;
+  told_stopped_ = true;
+  tell_all(net::all_stopped, {});
 }
 
 void Hub::keep_watch(Clock::time_point now) {

@@ -15,7 +15,7 @@ namespace ppengine::comm {
 
 namespace net {
 // What frames between a rank and the hub mean.
-enum Kind : uint8_t { hello, welcome, gather, gathered, ask, present, abort, beat, bye, closing };
+enum Kind : uint8_t { hello, welcome, gather, gathered, ask, present, abort, stopped, all_stopped, beat, bye, closing };
 constexpr std::chrono::milliseconds beat_every{1000};
 // The contents of an abort.
 std::string pack(const Failure& failure);
@@ -35,7 +35,7 @@ class Hub {
     net::Socket socket;
     net::FrameReader reader;
     int rank = -1;
-    bool left = false;
+    bool left = false, stopped = false;  // stopped: after a failure it moves no messages any more
     Clock::time_point heard;
   };
   struct Gathering {
@@ -50,8 +50,8 @@ class Hub {
   void on_gather(Connection& connection, const std::string& contents);
   void on_ask(const Connection& connection, const std::string& contents);
   void lose(Connection& connection, const std::string& reason);
-  // `last` is told when all others have been: it may end its process, and this one with it, as soon as it hears.
-  void tell_all(uint8_t kind, const std::string& contents, const Connection* last = nullptr);
+  void tell_all(uint8_t kind, const std::string& contents, const Connection* but = nullptr);
+  void tell_when_all_stopped();
   void keep_watch(Clock::time_point now);
 
   net::Socket listener_;
@@ -64,7 +64,7 @@ class Hub {
   std::vector<Connection> connections_;
   std::map<std::string, Gathering> gatherings_;
   int here_ = 0, left_ = 0;
-  bool told_missing_ = false;
+  bool told_missing_ = false, told_stopped_ = false;
   std::string verdict_;  // the first failure, for ranks that come later
   std::atomic<bool> closing_{false};
   std::thread thread_;

@@ -26,7 +26,12 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
                     fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host,
                                 options_.port, why));
   net::write_frame(socket_.fd(), net::hello, net::Packer().text("ppengine").number(rank()).number(size()).text(options_.version).bytes());
-  listener_ = std::thread([this] { listen(); });
+  listener_ = std::thread([this] {
+    listen();
+    const std::lock_guard lock(mutex_);
+    alone_ = true;
+    changed_.notify_all();
+  });
   std::unique_lock lock(mutex_);
   // A little longer than the hub, which knows who is missing.
   changed_.wait_until(lock, deadline + std::chrono::seconds(2), [&] { return welcome_ || failure_; });
@@ -71,9 +76,13 @@ void Rendezvous::listen() {
     }
     while (const auto frame = reader.next()) {
       net::Unpacker in(frame->contents);
-      if (frame->kind == net::abort) fail(net::unpack_failure(in));
+      if (frame->kind == net::abort) {
+        const bool known = failed() || aborting_;
+        fail(net::unpack_failure(in));
+        if (!known) stop_messages();
+      }
       const std::lock_guard lock(mutex_);
-      if (frame->kind == net::abort) told_ = true;
+      if (frame->kind == net::all_stopped) all_stopped_ = true;
       if (frame->kind == net::welcome) welcome_ = true;
       if (frame->kind == net::closing) closing_ = true;
       if (frame->kind == net::gathered || frame->kind == net::present) {
@@ -177,13 +186,31 @@ void Rendezvous::fail(Failure failure) {
 }
 
 void Rendezvous::abort(const std::string& reason) {
-  {
-    const std::lock_guard lock(writing_);
-    net::write_frame(socket_.fd(), net::abort, net::pack({rank(), reason}));
+  if (!failed() && !aborting_.exchange(true)) {
+    {
+      const std::lock_guard lock(writing_);
+      net::write_frame(socket_.fd(), net::abort, net::pack({rank(), reason}));
+    }
+    fail({rank(), reason});
   }
-  fail({rank(), reason});
+  // Without a hub nobody tells: all ranks have seen it go at the same time.
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::seconds(1), [&] { return told_; });
+  if (!changed_.wait_for(lock, std::chrono::milliseconds(2500), [&] { return all_stopped_ || alone_; }) || all_stopped_) return;
+  changed_.wait_for(lock, std::chrono::milliseconds(300), [&] { return all_stopped_; });
+}
+
+void Rendezvous::on_failure(std::function<void()> stop) {
+  const std::lock_guard lock(stopping_);
+  stop_ = std::move(stop);
+}
+
+void Rendezvous::stop_messages() {
+  {
+    const std::lock_guard lock(stopping_);
+    if (stop_) stop_();
+  }
+  const std::lock_guard lock(writing_);
+  net::write_frame(socket_.fd(), net::stopped, {});
 }
 
 std::optional<Failure> Rendezvous::failure() const {

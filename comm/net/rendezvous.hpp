@@ -53,8 +53,11 @@ class Rendezvous {
   void announce(const std::string& key, std::span<const int> members, int index, std::string_view mine = {});
   std::vector<int> missing(const std::string& key, std::span<const int> members);
 
-  // Tells all ranks that this one has failed; until they have been told, a second at most.
+  // Tells all ranks that this one has failed, unless one has before. Until none of them moves messages any more, which may be out of this
+  // rank's memory: two seconds and a half at most.
   void abort(const std::string& reason);
+  // What stops this rank's messages after a failure: called from a thread of ours, before the others are told that it has stopped.
+  void on_failure(std::function<void()> stop);
   std::optional<Failure> failure() const;
   bool failed() const { return failed_; }  // cheap
   // Until somebody has failed or the time is over; tells which.
@@ -63,6 +66,7 @@ class Rendezvous {
  private:
   void listen();
   void fail(Failure failure);
+  void stop_messages();
   [[noreturn]] void throw_failure(int peer, const std::string& what) const;
 
   RendezvousOptions options_;
@@ -71,10 +75,12 @@ class Rendezvous {
   std::mutex writing_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool welcome_ = false, closing_ = false, told_ = false;
+  bool welcome_ = false, closing_ = false, all_stopped_ = false, alone_ = false;  // alone: there is no hub any more
+  std::mutex stopping_;
+  std::function<void()> stop_;
   std::map<std::string, std::vector<std::string>> gathered_, present_;
   std::optional<Failure> failure_;
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, aborting_{false};
   std::thread listener_;
 };
 

@@ -1,13 +1,10 @@
-// Messages between this rank and one peer. oneCCL's messages have no tags and no sizes: a header goes ahead of each by MPI, the data
-// follow by oneCCL in the order of the headers, and the receiver finds the memory that waits for the tag. The data of a large message wait
-// until the receiver says that it is there: MPI then moves them in one copy, and in both directions at once.
+// Messages between this rank and one peer. They go by the MPI library that oneCCL rides on: oneCCL's own have neither tags nor sizes, and
+// keep their order only one at a time, so that each would need a header ahead of it.
 #pragma once
 
 #include <mpi.h>
-#include <oneapi/ccl.hpp>
 
 #include <deque>
-#include <list>
 
 #include <ppengine/comm/oneccl/engine.hpp>
 
@@ -29,66 +26,39 @@ using TransferPtr = std::shared_ptr<Transfer>;
 
 class Channel {
  public:
-  // `peer` in the group of both communicators.
-  Channel(ccl::communicator& data, MPI_Comm headers, int peer, int world_rank, int world_peer, Rendezvous& rendezvous);
-  void send(TransferPtr transfer) { unsent_.push_back(std::move(transfer)); }
-  void receive(TransferPtr transfer) { wanted_.push_back(std::move(transfer)); }
+  // `peer` in the group of the communicator.
+  Channel(MPI_Comm comm, int peer, int world_rank, int world_peer, Rendezvous& rendezvous);
+  // Handed to MPI at once where their memory is ready. Nothing is received here: the other direction may still be about to be posted.
+  void send(TransferPtr transfer);
+  void receive(TransferPtr transfer);
   void step();
-  bool idle() const;
-  bool moving() const { return !outgoing_.empty() || !incoming_.empty(); }
-  void close();
+  bool idle() const { return unsent_.empty() && wanted_.empty() && posted_.empty(); }
+  bool moving() const { return sending_ > 0; }
 
  private:
-  struct Header {
-    int64_t tag, bytes;
-  };
-  struct Outgoing {
+  struct Posted {
     TransferPtr transfer;
-    Header header;
-    MPI_Request request;  // of the header
-    ccl::event event;
-    bool begun = false;
-    MPI_Request awaited = MPI_REQUEST_NULL;  // the receiver's word, for large ones
-    bool listening = false;
+    bool sends;
   };
-  // Came ahead of one that is waited for, while nobody wanted it: kept aside.
-  struct Unexpected {
-    int tag;
-    std::vector<std::byte> contents;
-    bool complete = false;
-  };
-  struct Incoming {
-    TransferPtr transfer;  // null: kept aside
-    Unexpected* kept;
-    size_t bytes;
-    void* data;  // the transfer's, or where an unexpected message is kept
-    ccl::event event;
-    bool begun = false;
-    MPI_Request word = MPI_REQUEST_NULL;  // to the sender, for large ones
-  };
-
-  void send_waiting();
-  void read_headers();
-  void match();
-  bool match_unexpected();
+  void post();
+  bool begin_receive(const Transfer& transfer, MPI_Request& request);
+  void under_way(MPI_Request request, TransferPtr transfer, bool sends);
   void match_own();
-  bool accepts(const Transfer& transfer, size_t bytes);
-  bool receiver_is_there(Outgoing& out);
-  void move_outgoing();
-  void move_incoming();
+  void finish(const Posted& one, const MPI_Status& status);
+  void refuse(const Transfer& transfer, const std::string& sent);
+  bool own() const { return world_rank_ == world_peer_; }
 
-  ccl::communicator& data_;
-  const MPI_Comm headers_;
+  const MPI_Comm comm_;
   const int peer_, world_rank_, world_peer_;
   Rendezvous& rendezvous_;
-  std::deque<TransferPtr> unsent_, wanted_;
-  // oneCCL does not keep the order of several messages under way between two ranks: one at a time in each direction.
-  std::list<Outgoing> outgoing_;
-  std::list<Incoming> incoming_;
-  std::list<Unexpected> unexpected_;
-  std::deque<Header> arrived_;
-  Header next_{};
-  MPI_Request listening_ = MPI_REQUEST_NULL;
+  std::deque<TransferPtr> unsent_, wanted_;  // not handed to MPI yet
+  // Under way, in the same order.
+  std::vector<MPI_Request> requests_;
+  std::vector<Posted> posted_;
+  size_t sending_ = 0;  // of those
+  // What MPI says of those that are done.
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
 };
 
 }  // namespace ppengine::comm::oneccl

@@ -82,6 +82,7 @@ struct Process {
   std::shared_ptr<Rendezvous> rendezvous;
   std::unique_ptr<PmiServer> pmi;
   std::unique_ptr<Engine> engine;
+  int largest_tag = 32767;  // what MPI promises at least
 
   ~Process() {
     const bool started = engine != nullptr;
@@ -199,12 +200,11 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
   Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
     check_peer(peer, operation);
     check_alive(operation, peer, tag);
+    if (tag < 0 || tag > process_->largest_tag)
+      throw Error(fmt::format("{}: tag {} is not between 0 and {}", operation, tag, process_->largest_tag));
     auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to,
                                           after.event(), timeout());
-    process_->engine->with_lock([&] {
-      Channel& channel = group_->channel(peer);
-      *operation == 's' ? channel.send(one) : channel.receive(one);
-    });
+    process_->engine->with_lock([&] { *operation == 's' ? group_->send(peer, one) : group_->receive(peer, one); });
     return Pending(one);
   }
 
@@ -229,6 +229,9 @@ void set_defaults(const ModuleInput& input) {
   if (one_host) setenv("I_MPI_FABRICS", "shm", 0);
   setenv("I_MPI_SHM_CELL_FWD_SIZE", "65536", 0);  // a message of a pipeline goes out whole, without waiting for the receiver to poll
   setenv("I_MPI_SHM_CELL_FWD_NUM", "64", 0);
+  // Above these libfabric leaves a message that nobody waits for in its socket, and a receive that is posted later may never get it.
+  setenv("FI_TCP_MAX_SAVED", "1000000", 0);
+  setenv("FI_TCP_MAX_SAVED_SIZE", "1073741824", 0);
   setenv("I_MPI_PIN", "0", 0);  // cores are the launcher's business
   setenv("MPI_LOCALRANKID", std::to_string(input.environment.local_rank).c_str(), 1);
   setenv("MPI_LOCALNRANKS", std::to_string(input.environment.local_size).c_str(), 1);
@@ -261,7 +264,7 @@ Communicator* make(const ModuleInput& input) {
     const auto mine = store->get_address();
     address.assign(mine.data(), mine.size());
   }
-  address = input.rendezvous->gather("oneccl address", all, rank, address, input.options.timeout, "start")[0];
+  address = input.rendezvous->gather("oneccl address", all, rank, address, start_timeout(input.options), "start")[0];
   if (rank != 0) {
     ccl::kvs::address_type theirs;
     std::memcpy(theirs.data(), address.data(), std::min(theirs.size(), address.size()));
@@ -270,6 +273,9 @@ Communicator* make(const ModuleInput& input) {
   ccl::communicator data = ccl::create_communicator(size, rank, store);
   MPI_Comm mpi = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
+  int *largest = nullptr, known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &known);
+  if (known != 0) process->largest_tag = *largest;
   quiet.reset();
   // More ranks than cores: a rank that waits must let the one run that it waits for.
   const bool crowded = input.environment.local_size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/oneccl/last_words.hpp>
 
 namespace ppengine::comm::oneccl {
 namespace {
@@ -44,6 +45,7 @@ bool Operation::done() {
 void Operation::wait(Clock::time_point deadline) {
   const auto begin = Clock::now();
   ++engine_.waiting_;
+  LastWords::awaited() = this;
   bool lingered = false;
   const auto spin_until = begin + spinning + std::chrono::microseconds(bytes_ / bytes_per_microsecond);
   for (int polls = 0; !finished(); ++polls) {
@@ -67,6 +69,7 @@ void Operation::wait(Clock::time_point deadline) {
     }
     if (now >= deadline) break;
   }
+  LastWords::awaited() = nullptr;
   --engine_.waiting_;
   if (state_ == State::finished) return;
   if (state_ == State::failed) {
@@ -97,10 +100,12 @@ void Operation::throw_late(Clock::time_point begin) {
 
 Engine::Engine(std::shared_ptr<Rendezvous> rendezvous, bool with_thread, bool crowded)
     : rendezvous_(std::move(rendezvous)), crowded_(crowded) {
+  rendezvous_->on_failure([this] { stop(); });
   if (with_thread) thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {
+  rendezvous_->on_failure({});
   closing_ = true;
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();

@@ -77,15 +77,15 @@ class Engine {
 
   void add(Stepper* stepper);
   void remove(Stepper* stepper);
-  // Carries out an action under the lock, then a step.
+  // Carries out an action under the lock, after which there is something to do.
   template <class Action>
   void with_lock(Action&& action) {
     {
       const std::lock_guard lock(mutex_);
       action();
-      step_all();
+      idle_ = false;
     }
-    if (!idle_ && parked_) changed_.notify_one();
+    if (parked_) changed_.notify_one();
   }
   // awaited: brings on what moves for a while, until it is finished.
   void progress(const Operation* awaited = nullptr);

@@ -1,6 +1,10 @@
 // A group of ranks over oneCCL's CPU build: its two communicators, a channel per peer, collectives in order.
 #pragma once
 
+#include <oneapi/ccl.hpp>
+
+#include <list>
+
 #include <ppengine/comm/oneccl/channel.hpp>
 
 namespace ppengine::comm::oneccl {
@@ -54,12 +58,20 @@ class Group final : public Stepper {
   void step() override;
   bool idle() const override;
   bool moving() const override;
-  void add(std::shared_ptr<Collective> collective) { collectives_.push_back(std::move(collective)); }
-  Channel& channel(int peer);
+  // These begin at once what is ready; with the engine's lock held.
+  void add(std::shared_ptr<Collective> collective);
+  void send(int peer, TransferPtr transfer);
+  void receive(int peer, TransferPtr transfer);
   ccl::communicator& data() { return *data_; }
   MPI_Comm mpi() const { return mpi_; }
 
  private:
+  // Calls of the libraries: what they throw ends the run.
+  template <class Action>
+  void guarded(Action&& action);
+  void step_collectives();
+  Channel& channel(int peer);
+
   Engine& engine_;
   std::unique_ptr<ccl::communicator> data_;
   MPI_Comm mpi_;

@@ -19,9 +19,7 @@ class ProcessCommunicator : public Communicator {
   int size() const override { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
   std::vector<std::string> all_gather_bytes(std::string_view mine) override;
-  void abort(const std::string& reason) override {
-    if (!rendezvous_->failed()) rendezvous_->abort(reason);
-  }
+  void abort(const std::string& reason) override { rendezvous_->abort(reason); }
   std::optional<Failure> failure() const override { return rendezvous_->failure(); }
 
  protected:

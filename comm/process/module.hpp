@@ -17,6 +17,9 @@ struct ModuleInput {
   const RankEnvironment& environment;
   const ProcessOptions& options;
 };
+// How long ranks that have come and live may take to start, however short the deadlines of the run are: libraries take their time on a busy
+// machine.
+std::chrono::milliseconds start_timeout(const ProcessOptions& options);
 using MakeCommunicator = Communicator* (*)(const ModuleInput&);
 
 // lib/ppengine/ppengine_comm_<name>.so beside libppengine.so. Error with a sentence when it is not there or does not load.

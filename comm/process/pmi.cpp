@@ -120,7 +120,8 @@ std::string PmiServer::answer(const std::string& line) {
     return "cmd=barrier_out";
   }
   if (command == "finalize") return "cmd=finalize_ack";
-  if (command == "abort") rendezvous_->abort("its MPI library gave up: " + line);
+  // Most often because another rank is gone, which the rendezvous tells better.
+  if (command == "abort" && !rendezvous_->wait_for_failure(std::chrono::seconds(2))) rendezvous_->abort("its MPI library gave up: " + line);
   return {};
 }
 

@@ -60,6 +60,8 @@ RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions
 
 }  // namespace
 
+std::chrono::milliseconds start_timeout(const ProcessOptions& options) { return std::max(options.timeout, Communicator::default_timeout); }
+
 std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environment, const ProcessOptions& options) {
   const std::string kind = kind_for(options);
   const MakeCommunicator make = load_module(kind);
@@ -67,9 +69,10 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   std::vector<int> all(static_cast<size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
-  const auto places = rendezvous->gather(
-      "places", all, environment.rank,
-      net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(), options.timeout, "start");
+  const auto places =
+      rendezvous->gather("places", all, environment.rank,
+                         net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(),
+                         start_timeout(options), "start");
   std::vector<std::string> hosts;
   for (size_t r = 0; r < places.size(); ++r) {
     net::Unpacker in(places[r]);

@@ -3,8 +3,10 @@
 //   comm_rank case NAME          one case
 //   comm_rank collectives        those cases alone that need no messages
 //   comm_rank die|stop|throw R   rank R is killed, stops, or fails while the others wait for it
+//   comm_rank vanish R           rank R is killed in the middle of a large message to the next one
 //   comm_rank badly R            oneCCL does not start on rank R
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -55,6 +57,22 @@ void ring(suite::Place& place, const std::string& how, int who) {
   }
 }
 
+// On one machine MPI reads large messages out of their sender's memory. Here that goes a moment before the process does, as when a process
+// is killed.
+void large_message(suite::Place& place, int who) {
+  constexpr size_t bytes = size_t{96} << 20;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) throw Error("no memory");
+  place.comm.barrier();
+  if (place.rank() != who)
+    for (int tag = 0;; ++tag) place.comm.recv(memory, bytes, who, tag).wait();
+  const Pending sent = place.comm.send(memory, bytes, (who + 1) % place.size(), 0);
+  for (const auto end = Clock::now() + std::chrono::milliseconds(4); Clock::now() < end;) sent.done();
+  munmap(memory, bytes);
+  usleep(100000);
+  raise(SIGKILL);
+}
+
 int run(Communicator& comm, const std::string& what, const std::string& argument, bool device, const std::shared_ptr<ops::Device>& on) {
   std::shared_ptr<ops::Device> cpu = on ? on : device ? ops::Device::open("cpu") : nullptr;
   std::optional<ops::Stream> stream;
@@ -63,7 +81,10 @@ int run(Communicator& comm, const std::string& what, const std::string& argument
   if (what == "suite") return run_cases(place, "");
   if (what == "collectives") return run_cases(place, "", true);
   if (what == "case") return run_cases(place, argument);
-  ring(place, what, std::stoi(argument));
+  if (what == "vanish")
+    large_message(place, std::stoi(argument));
+  else
+    ring(place, what, std::stoi(argument));
   return 0;
 }
 

@@ -221,6 +221,26 @@ void sub_groups(Place& place) {
   SUITE_CHECK((only_first != nullptr) == (r == 0), "no color, no group");
 }
 
+// Two groups of the same ranks are used in another order by each rank, as by two threads: neither may wait for the other's turn.
+void groups_do_not_wait_for_each_other(Place& place) {
+  const auto other = place.comm.split(0, place.rank());
+  constexpr size_t count = 15000, calls = 100;
+  const auto parts = static_cast<size_t>(place.size());
+  Memory in(place, parts * count * 4), out(place, 2 * calls * count * 4);
+  for (int round = 0; round < 3; ++round) {
+    place.comm.barrier();
+    if (place.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::vector<Pending> all;
+    for (size_t half = 0; half < 2; ++half) {
+      Communicator& group = (half == 0) == (place.rank() == 0) ? place.comm : *other;
+      for (size_t i = 0; i < calls; ++i)
+        all.push_back(group.reduce_scatter(in.data(), static_cast<std::byte*>(out.data()) + (half * calls + i) * count * 4, count,
+                                           Type::f32, place.after()));
+    }
+    for (const Pending& one : all) one.wait();
+  }
+}
+
 }  // namespace
 
 std::span<const Case> collectives() {
@@ -235,6 +255,7 @@ std::span<const Case> collectives() {
       {"several_under_way_with_messages", 2, false, several_under_way_with_messages},
       {"host_values", 1, false, host_values},
       {"sub_groups", 2, false, sub_groups},
+      {"groups_do_not_wait_for_each_other", 2, false, groups_do_not_wait_for_each_other},
   };
   return cases;
 }

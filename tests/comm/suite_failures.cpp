@@ -114,10 +114,9 @@ void an_abort_reaches_sub_groups(Place& place) {
   SUITE_CHECK(names(error, "no more memory"), error.what());
 }
 
-// Large messages are on their way when rank 0 fails, and both give their memory back: whoever still moved them would crash. A GPU's
-// kernels are ended with the communicator only.
+// Large messages are on their way when rank 0 fails, and both give their memory back: whoever still moved them would crash.
 void after_an_abort_nobody_touches_the_memory(Place& place) {
-  if (place.comm.kind() != "local" && place.comm.kind() != "oneccl-cpu") return;
+  if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
   constexpr size_t bytes = size_t{96} << 20;
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   SUITE_CHECK(memory != MAP_FAILED, "no memory");
@@ -133,6 +132,33 @@ void after_an_abort_nobody_touches_the_memory(Place& place) {
   munmap(memory, bytes);
 }
 
+// The sender fails in the middle of a large message, tells it and gives its memory back: its receiver, which may be reading that memory,
+// must end by an error that names it and not by whatever the library does then.
+void a_receiver_learns_that_its_sender_failed(Place& place) {
+  if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
+  constexpr size_t bytes = size_t{96} << 20;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  SUITE_CHECK(memory != MAP_FAILED, "no memory");
+  place.comm.barrier();
+  if (place.rank() > 1) return;
+  if (place.rank() == 1) {
+    const Pending moving = place.comm.send(memory, bytes, 0, 5, place.after());
+    for (const auto end = Clock::now() + std::chrono::milliseconds(8); Clock::now() < end;) moving.done();
+    place.comm.abort("the disk is full");
+    munmap(memory, bytes);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  } else {
+    const auto recv = [&] {
+      place.comm.recv(memory, bytes, 1, 5, place.after()).wait();
+      place.comm.recv(memory, bytes, 1, 6, place.after()).wait();
+    };
+    const CommError error = expect_comm_error(recv, __LINE__);
+    SUITE_CHECK(names(error, "the disk is full") && names(error, "rank 1"), error.what());
+    place.comm.abort("its sender failed");  // until nobody writes to its own memory
+    munmap(memory, bytes);
+  }
+}
+
 }  // namespace
 
 std::span<const Case> failures() {
@@ -145,6 +171,7 @@ std::span<const Case> failures() {
       {"an_abort_ends_every_wait", 2, true, an_abort_ends_every_wait},
       {"an_abort_reaches_sub_groups", 2, true, an_abort_reaches_sub_groups},
       {"after_an_abort_nobody_touches_the_memory", 2, true, after_an_abort_nobody_touches_the_memory},
+      {"a_receiver_learns_that_its_sender_failed", 2, true, a_receiver_learns_that_its_sender_failed},
   };
   return cases;
 }

@@ -1,6 +1,8 @@
 // Messages: sizes, order, both directions, batches, sizes known only to the sender.
 #include <fmt/core.h>
 
+#include <thread>
+
 #include <ppengine/base/error.hpp>
 
 #include "suite.hpp"
@@ -169,6 +171,26 @@ void a_rank_that_does_not_exist(Place& place) {
   SUITE_CHECK(false, "sent to a rank that does not exist");
 }
 
+// Many messages come before anybody wants them: what is left in buffers of the library must move all the same, also when their sender is
+// done.
+void messages_that_come_long_before_their_receives(Place& place) {
+  constexpr size_t bytes = 60000, count = 300;
+  Memory memory(place, bytes * count);
+  auto* const at = static_cast<std::byte*>(memory.data());
+  for (int round = 0; round < 3; ++round) {
+    place.comm.barrier();
+    std::vector<Pending> all;
+    if (place.rank() == 0)
+      for (size_t i = 0; i < count; ++i) all.push_back(place.comm.send(at + bytes * i, bytes, 1, static_cast<int>(i), place.after()));
+    if (place.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      for (size_t i = 0; i < count; ++i) place.comm.recv(at + bytes * i, bytes, 0, static_cast<int>(i), place.after()).wait();
+    }
+    for (const Pending& one : all) one.wait();
+    if (place.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
 }  // namespace
 
 std::span<const Case> messages() {
@@ -183,6 +205,7 @@ std::span<const Case> messages() {
       {"blocks_handed_over", 2, false, blocks_handed_over},
       {"a_message_to_oneself", 1, false, a_message_to_oneself},
       {"a_rank_that_does_not_exist", 1, false, a_rank_that_does_not_exist},
+      {"messages_that_come_long_before_their_receives", 2, false, messages_that_come_long_before_their_receives},
   };
   return cases;
 }

@@ -64,6 +64,10 @@ BOOST_AUTO_TEST_CASE(three_processes_on_host_memory_pass_the_suite_without_a_pro
   if (have_oneccl()) BOOST_TEST(run(3, {"suite"}, {{"SUITE_HOST", "1"}, {"PPENGINE_PROGRESS", "polling"}}).exit_code == 0);
 }
 
+BOOST_AUTO_TEST_CASE(two_processes_pass_the_suite_over_tcp) {
+  if (have_oneccl()) BOOST_TEST(run(2, {"suite"}, {{"SUITE_HOST", "1"}, {"I_MPI_FABRICS", "ofi"}, {"FI_PROVIDER", "tcp"}}).exit_code == 0);
+}
+
 // oneCCL's SYCL build serves Intel GPUs. On the CPU device's queue its collectives work; messages are refused with a sentence.
 BOOST_AUTO_TEST_CASE(the_sycl_build_of_oneccl_carries_out_collectives_on_a_queue) {
 #ifdef PPENGINE_HAS_ONECCL_GPU
@@ -89,6 +93,16 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
       BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4),
                  "rank " << r << " code " << result.ranks[r].code);
     BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 25);  // most of it is the start
+  }
+}
+
+// MPI then ends the process of the receiver, before the rendezvous knows.
+BOOST_AUTO_TEST_CASE(a_rank_that_vanishes_in_the_middle_of_a_large_message_ends_its_receiver_with_code_4) {
+  if (!have_oneccl()) return;
+  for (const char* who : {"0", "1"}) {
+    const auto result = run(2, {"vanish", who}, {{"SUITE_HOST", "1"}});
+    BOOST_TEST(result.exit_code == 4);
+    BOOST_TEST(result.ranks[*who == '0' ? 1 : 0].code == 4);
   }
 }
 

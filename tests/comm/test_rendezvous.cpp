@@ -76,6 +76,25 @@ BOOST_AUTO_TEST_CASE(another_version_is_refused) {
   for (auto& one : starting) BOOST_TEST(has(text_of([&] { one.get(); }), "it is ppengine 2, rank 0 is 1"));
 }
 
+// Their messages may come out of the memory of the one that fails.
+BOOST_AUTO_TEST_CASE(an_abort_lasts_until_all_others_have_stopped_their_messages) {
+  auto starting = start(3, 3, 10s);
+  std::vector<std::unique_ptr<Rendezvous>> ranks;
+  for (auto& one : starting) ranks.push_back(one.get());
+  std::atomic<int> stopped{0};
+  for (const size_t r : {size_t{0}, size_t{2}})
+    ranks[r]->on_failure([&] {
+      std::this_thread::sleep_for(200ms);
+      ++stopped;
+    });
+  const auto begin = std::chrono::steady_clock::now();
+  ranks[1]->abort("the disk is full");
+  BOOST_TEST(stopped == 2);
+  BOOST_TEST((std::chrono::steady_clock::now() - begin < 2s));
+  ranks[2]->abort("the other one failed");  // has nothing to wait for any more
+  BOOST_TEST(ranks[2]->failure().value().reason == "the disk is full");
+}
+
 BOOST_AUTO_TEST_CASE(who_is_missing_at_a_deadline_is_named_and_an_abort_reaches_all) {
   auto starting = start(3, 3, 5s);
   std::vector<std::unique_ptr<Rendezvous>> ranks;
