@@ -273,9 +273,10 @@ Communicator* make(const ModuleInput& input) {
   ccl::communicator data = ccl::create_communicator(size, rank, store);
   MPI_Comm mpi = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
-  int *largest = nullptr, known = 0;
-  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &known);
-  if (known != 0) process->largest_tag = *largest;
+  int known = 0;
+  void* largest = nullptr;  // of an int
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest), &known);
+  if (known != 0) process->largest_tag = *static_cast<int*>(largest);
   quiet.reset();
   // More ranks than cores: a rank that waits must let the one run that it waits for.
   const bool crowded = input.environment.local_size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
