@@ -2,15 +2,13 @@
 // stays in its second cache. Within a block, 12 queries at a time go through all products while their scores are in the first cache.
 #include <ppengine/ops/cpu/attention_heads.hpp>
 
-#include <oneapi/tbb/parallel_for.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include <ppengine/ops/cpu/avx512_attention.hpp>
-#include <ppengine/ops/detail/divide_up.hpp>
+#include <ppengine/ops/cpu/parallel.hpp>
 
 namespace ppengine::ops::cpu {
 namespace {
@@ -213,27 +211,25 @@ class Backward {
 
 void attention_forward(const AttentionSpec& spec, const AttentionInputs& in, float* dst, float* saved) {
   const int64_t width = spec.head_dim, group = spec.heads / spec.kv_heads;
-  const auto one = [&](int64_t i) {
+  for_parts(spec.batch * spec.heads, 1, [&](int64_t i, int64_t) {
     const int64_t head = i % spec.heads, token = i / spec.heads * spec.length, shared = head / group * width;
     forward_head(spec,
                  {in.q + token * spec.q_stride + head * width, in.k + token * spec.k_stride + shared, in.v + token * spec.v_stride + shared,
                   dst + (token * spec.heads + head) * width, saved ? saved + i * spec.length * attention_saved : nullptr});
-  };
-  oneapi::tbb::parallel_for(int64_t{0}, spec.batch * spec.heads, one, oneapi::tbb::simple_partitioner{});
+  });
 }
 
 void attention_backward(const AttentionSpec& spec, const AttentionInputs& in, const float* dst, const float* diff_dst, const float* saved,
                         const AttentionGradients& diff) {
   const int64_t width = spec.head_dim, group = spec.heads / spec.kv_heads;
-  const auto one = [&](int64_t i) {
+  for_parts(spec.batch * spec.kv_heads, 1, [&](int64_t i, int64_t) {
     const int64_t shared = i % spec.kv_heads, head = shared * group, token = i / spec.kv_heads * spec.length;
     const int64_t q = token * spec.q_stride + head * width, k = token * spec.k_stride + shared * width,
                   v = token * spec.v_stride + shared * width, to = (token * spec.heads + head) * width;
     Backward(spec, {in.q + q, in.k + k, in.v + v, dst + to, diff_dst + to, saved + i * group * spec.length * attention_saved, diff.q + q,
                     diff.k + k, diff.v + v})
         .run();
-  };
-  oneapi::tbb::parallel_for(int64_t{0}, spec.batch * spec.kv_heads, one, oneapi::tbb::simple_partitioner{});
+  });
 }
 
 }  // namespace ppengine::ops::cpu

@@ -127,36 +127,6 @@ void multiply_rows(const Tile& tile) {
   }
 }
 
-template <bool Strip>
-void multiply_height(const Tile& tile) {
-  switch (tile.height) {
-    case 1:
-      return multiply_rows<1, Strip>(tile);
-    case 2:
-      return multiply_rows<2, Strip>(tile);
-    case 3:
-      return multiply_rows<3, Strip>(tile);
-    case 4:
-      return multiply_rows<4, Strip>(tile);
-    case 5:
-      return multiply_rows<5, Strip>(tile);
-    case 6:
-      return multiply_rows<6, Strip>(tile);
-    case 7:
-      return multiply_rows<7, Strip>(tile);
-    case 8:
-      return multiply_rows<8, Strip>(tile);
-    case 9:
-      return multiply_rows<9, Strip>(tile);
-    case 10:
-      return multiply_rows<10, Strip>(tile);
-    case 11:
-      return multiply_rows<11, Strip>(tile);
-    default:
-      return multiply_rows<tile_height, Strip>(tile);
-  }
-}
-
 }  // namespace
 
 void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, int64_t depth, float* panel) {
@@ -177,7 +147,11 @@ void pack_strip(const float* a, int64_t row_a, int64_t height, int64_t depth, fl
   for (int64_t k = 0; k < depth; ++k, a += row_a, strip += tile_height) _mm512_storeu_ps(strip, _mm512_maskz_loadu_ps(there, a));
 }
 
-void multiply(const Tile& tile) { tile.row_a == 0 ? multiply_height<true>(tile) : multiply_height<false>(tile); }
+void multiply(const Tile& tile) {
+  with_height<tile_height>(tile.height, [&](auto height) {
+    tile.row_a == 0 ? multiply_rows<height.value, true>(tile) : multiply_rows<height.value, false>(tile);
+  });
+}
 
 void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float* sums, bool accumulate) {
   constexpr int count = sum_width / lanes;

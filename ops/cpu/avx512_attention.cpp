@@ -83,36 +83,6 @@ void multiply_rows(const RowsByPanels& of) {
   if (n < of.width) multiply_tile<Height, 1, Transposed>(of, panel, n);
 }
 
-template <bool Transposed>
-void multiply_height(const RowsByPanels& of) {
-  switch (of.height) {
-    case 1:
-      return multiply_rows<1, Transposed>(of);
-    case 2:
-      return multiply_rows<2, Transposed>(of);
-    case 3:
-      return multiply_rows<3, Transposed>(of);
-    case 4:
-      return multiply_rows<4, Transposed>(of);
-    case 5:
-      return multiply_rows<5, Transposed>(of);
-    case 6:
-      return multiply_rows<6, Transposed>(of);
-    case 7:
-      return multiply_rows<7, Transposed>(of);
-    case 8:
-      return multiply_rows<8, Transposed>(of);
-    case 9:
-      return multiply_rows<9, Transposed>(of);
-    case 10:
-      return multiply_rows<10, Transposed>(of);
-    case 11:
-      return multiply_rows<11, Transposed>(of);
-    default:
-      return multiply_rows<tile_height, Transposed>(of);
-  }
-}
-
 constexpr float log2_e = 1.44269504088896341f;
 
 // 2^x where it is wanted and x, which is not much above 0, not below -126: there results leave the normal range. Else 0; NaN for NaN. To
@@ -140,7 +110,11 @@ PPENGINE_INLINE void for_keys(const Scores& of, int64_t i, Body body) {
 
 }  // namespace
 
-void multiply(const RowsByPanels& product) { product.transposed_a ? multiply_height<true>(product) : multiply_height<false>(product); }
+void multiply(const RowsByPanels& product) {
+  with_height<tile_height>(product.height, [&](auto height) {
+    product.transposed_a ? multiply_rows<height.value, true>(product) : multiply_rows<height.value, false>(product);
+  });
+}
 
 void softmax(const Scores& of, float* scores, float* largest, float* sums, float* factors) {
   const __m512 scale = all(of.scale * log2_e);

@@ -25,6 +25,19 @@ PPENGINE_INLINE void for_lanes(int64_t count, const Body& body) {
   if (i < count) body(i, first(count - i));
 }
 
+// body(Constant<height>()) for a height of 1 to Most, which is looked at first.
+template <int Value>
+struct Constant {
+  static constexpr int value = Value;
+};
+template <int Most, class Body>
+PPENGINE_INLINE void with_height(int64_t height, const Body& body) {
+  if constexpr (Most > 1) {
+    if (height < Most) return with_height<Most - 1>(height, body);
+  }
+  body(Constant<Most>());
+}
+
 PPENGINE_INLINE __m512 all(float value) { return _mm512_set1_ps(value); }
 PPENGINE_INLINE __m512 fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 PPENGINE_INLINE __m512 fma(__m512 a, __m512 b, float c) { return _mm512_fmadd_ps(a, b, all(c)); }

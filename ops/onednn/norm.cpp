@@ -137,8 +137,7 @@ class OnednnNorm final : public Norm {
 Refusal refusal(const Device& device, const NormSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.rows == 0) return "oneDNN takes no empty tensors";
-  if (device.info().is_cpu)
-    return "our kernels are faster on CPUs: its forward is level, its backward takes twice as long ('ppengine bench ops' runs both)";
+  if (device.info().is_cpu) return "our kernels are faster on CPUs: its forward is level, its backward takes twice as long";
   if (spec.kind == NormKind::rms) return "its backward of RMS norm (3.13) is not the gradient (norm/equals_pytorch fails with it)";
   if (auto reason = onednn::primitive_refusal(describe_forward(device, spec, true))) return reason;
   if (auto reason = onednn::primitive_refusal(describe_backward(device, spec, true))) return reason;
