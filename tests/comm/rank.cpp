@@ -61,8 +61,7 @@ void ring(suite::Place& place, const std::string& how, int who) {
 // is killed.
 void large_message(suite::Place& place, int who) {
   constexpr size_t bytes = size_t{96} << 20;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) throw Error("no memory");
+  void* const memory = suite::map_memory(bytes);
   place.comm.barrier();
   if (place.rank() != who)
     for (int tag = 0;; ++tag) place.comm.recv(memory, bytes, who, tag).wait();

@@ -2,6 +2,7 @@
 #include "suite.hpp"
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <stdexcept>
 
@@ -20,6 +21,12 @@ CommError expect_comm_error(const std::function<void()>& action, int line) {
     return error;
   }
   fail("a CommError is thrown", line, "nothing was thrown");
+}
+
+void* map_memory(size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  SUITE_CHECK(memory != MAP_FAILED, "no memory");
+  return memory;
 }
 
 Memory::Memory(const Place& place, size_t bytes) : place_(place) {

@@ -39,6 +39,9 @@ std::span<const Case> failures();
 // Runs the action, which must throw a CommError; gives it back.
 CommError expect_comm_error(const std::function<void()>& action, int line);
 
+// Host memory that the system takes back at once with munmap: who touches it then crashes.
+void* map_memory(size_t bytes);
+
 // Memory of a place, with its contents on the host.
 class Memory {
  public:

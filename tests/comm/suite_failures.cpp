@@ -118,8 +118,7 @@ void an_abort_reaches_sub_groups(Place& place) {
 void after_an_abort_nobody_touches_the_memory(Place& place) {
   if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
   constexpr size_t bytes = size_t{96} << 20;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  SUITE_CHECK(memory != MAP_FAILED, "no memory");
+  void* const memory = map_memory(bytes);
   place.comm.barrier();
   if (place.rank() > 1) return;
   const Pending moving =
@@ -137,8 +136,7 @@ void after_an_abort_nobody_touches_the_memory(Place& place) {
 void a_receiver_learns_that_its_sender_failed(Place& place) {
   if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
   constexpr size_t bytes = size_t{96} << 20;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  SUITE_CHECK(memory != MAP_FAILED, "no memory");
+  void* const memory = map_memory(bytes);
   place.comm.barrier();
   if (place.rank() > 1) return;
   if (place.rank() == 1) {
