@@ -56,6 +56,25 @@ Pending Communicator::exchange(std::span<const Message> messages, const After& a
   return Pending::all(std::move(parts));
 }
 
+using Kind = CollectiveCall::Kind;
+
+Pending Communicator::allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) {
+  return collective({Kind::allreduce, count, type, reduce}, in, out, after);
+}
+
+Pending Communicator::reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) {
+  return collective({Kind::reduce_scatter, count, type, reduce}, in, out, after);
+}
+
+Pending Communicator::all_gather(const void* in, void* out, size_t count, Type type, const After& after) {
+  return collective({Kind::all_gather, count, type}, in, out, after);
+}
+
+Pending Communicator::broadcast(void* data, size_t bytes, int root, const After& after) {
+  check_peer(root, "broadcast");
+  return collective({.kind = Kind::broadcast, .count = bytes, .type = Type::u8, .root = root}, data, data, after);
+}
+
 std::string Communicator::broadcast_bytes(std::string_view mine, int root) {
   check_peer(root, "broadcast");
   return std::move(all_gather_bytes(rank() == root ? mine : std::string_view())[static_cast<size_t>(root)]);

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <ppengine/comm/collective_call.hpp>
 #include <ppengine/comm/pending.hpp>
-#include <ppengine/comm/type.hpp>
 
 namespace ppengine::comm {
 
@@ -72,16 +72,17 @@ class Communicator {
 
   // Collectives. Sums are made in the order of ranks: the same bits on every rank and in every run. in == out is allowed for
   // allreduce; for reduce_scatter out may be part `rank` of in, for all_gather in may be part `rank` of out.
-  virtual Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) = 0;
+  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
   Pending allreduce(void* data, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) {
     return allreduce(data, data, count, type, after, reduce);
   }
   // in: size() parts of `count` elements; out: the sum of part `rank`.
-  virtual Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after = {},
-                                 Reduce reduce = Reduce::sum) = 0;
+  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
   // in: `count` elements; out: size() parts of `count`, by rank.
-  virtual Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after = {}) = 0;
-  virtual Pending broadcast(void* data, size_t bytes, int root, const After& after = {}) = 0;
+  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after = {});
+  Pending broadcast(void* data, size_t bytes, int root, const After& after = {});
+  // What each of these becomes.
+  virtual Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) = 0;
 
   // Host values, for start-up checks, seeds and metrics; these block. Every rank's bytes, by rank.
   virtual std::vector<std::string> all_gather_bytes(std::string_view mine) = 0;

@@ -84,19 +84,8 @@ class Limited final : public Communicator {
     return slow(inner_.recv_up_to(data, capacity, peer, tag, after), capacity, 1);
   }
 
-  // What a ring moves over one rank's link.
-  using Communicator::allreduce;
-  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return slow(inner_.allreduce(in, out, count, type, after, reduce), 2 * count * type.size() * (ranks() - 1) / ranks(), size());
-  }
-  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return slow(inner_.reduce_scatter(in, out, count, type, after, reduce), count * type.size() * (ranks() - 1), size());
-  }
-  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
-    return slow(inner_.all_gather(in, out, count, type, after), count * type.size() * (ranks() - 1), size());
-  }
-  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
-    return slow(inner_.broadcast(data, bytes, root, after), bytes, 1);
+  Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) override {
+    return slow(inner_.collective(call, in, out, after), call.link_bytes(size()), call.link_messages(size()));
   }
 
   std::vector<std::string> all_gather_bytes(std::string_view mine) override { return inner_.all_gather_bytes(mine); }
@@ -108,7 +97,6 @@ class Limited final : public Communicator {
   std::optional<Failure> failure() const override { return inner_.failure(); }
 
  private:
-  size_t ranks() const { return static_cast<size_t>(size()); }
   Pending slow(Pending pending, size_t bytes, int messages) const {
     return Pending(std::make_shared<Slow>(std::move(pending), link_, size() == 1 ? 0 : bytes, size() == 1 ? 0 : messages));
   }

@@ -19,7 +19,8 @@ if(PPENGINE_CCL_CPU AND PPENGINE_CCL_CPU MATCHES "cpu" AND PPENGINE_MPI)
     list(APPEND _link ${PPENGINE_LIB_${_name}})
   endforeach()
   ppengine_comm_module(oneccl_cpu
-    SOURCES oneccl/baseline.cpp oneccl/channel.cpp oneccl/cpu.cpp oneccl/engine.cpp oneccl/group.cpp oneccl/itt.cpp oneccl/last_words.cpp
+    SOURCES oneccl/baseline.cpp oneccl/channel.cpp oneccl/collective.cpp oneccl/cpu.cpp oneccl/engine.cpp oneccl/group.cpp oneccl/itt.cpp oneccl/last_words.cpp
+            oneccl/mpi.cpp
     LINK ${_link}
     OPTIONS -Wl,--exclude-libs,ALL)
   target_include_directories(ppengine_comm_oneccl_cpu SYSTEM PRIVATE ${PPENGINE_TOOLCHAIN_INCLUDE})

@@ -21,13 +21,10 @@ void copy_elsewhere(void* dst, const void* src, size_t bytes) {
   if (dst != src && bytes != 0) std::memcpy(dst, src, bytes);
 }
 
-const char* name_of(Kind kind) {
-  constexpr const char* names[] = {"allreduce", "reduce_scatter", "all_gather", "broadcast"};
-  return names[static_cast<size_t>(kind)];
-}
+using Kind = CollectiveCall::Kind;
 
 // Rank `rank`'s share of the work, on memory that the host can touch.
-void do_share(const Call& call, const std::vector<Part>& parts, size_t rank) {
+void do_share(const CollectiveCall& call, const std::vector<Part>& parts, size_t rank) {
   const size_t ranks = parts.size(), width = call.type.size();
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
@@ -53,22 +50,9 @@ void do_share(const Call& call, const std::vector<Part>& parts, size_t rank) {
   }
 }
 
-// Bytes that a ring moves over one rank's link.
-size_t link_bytes(const Call& call, size_t ranks) {
-  const size_t bytes = call.count * call.type.size();
-  if (call.kind == Kind::allreduce) return 2 * bytes * (ranks - 1) / ranks;
-  return call.kind == Kind::broadcast ? bytes : bytes * (ranks - 1);
-}
-
 }  // namespace
 
-std::string Call::text() const {
-  if (kind == Kind::broadcast) return fmt::format("broadcast of {} bytes from rank {}", count, root);
-  return fmt::format("{} of {} {}{}", name_of(kind), count, type.name(),
-                     reduce == Reduce::sum ? "" : fmt::format(" ({})", comm::name_of(reduce)));
-}
-
-void Group::post_collective(int rank, const Call& call, Part part) {
+void Group::post_collective(int rank, const CollectiveCall& call, Part part) {
   std::shared_ptr<Collective> job;
   {
     const std::lock_guard lock(world_->signal->mutex);
@@ -104,7 +88,7 @@ void Group::start(const std::shared_ptr<Collective>& job) {
     host = host && mover(r).host_accessible();
     ready = ready && job->parts[static_cast<size_t>(r)].after.done();
   }
-  const size_t bytes = job->call.count * job->call.type.size() * static_cast<size_t>(size());
+  const size_t bytes = job->call.bytes() * static_cast<size_t>(size());
   if (host && ready && !world_->link.on() && bytes <= done_at_once) {
     for (size_t r = 0; r < job->parts.size(); ++r) do_share(job->call, job->parts, r);
     return finish(*job);
@@ -120,13 +104,13 @@ void Group::start(const std::shared_ptr<Collective>& job) {
 void Group::run_share(Collective& job, int rank) {
   for (const Part& part : job.parts) part.after.wait();
   do_share(job.call, job.parts, static_cast<size_t>(rank));
-  mover(rank).pass_link(world_->link, link_bytes(job.call, job.parts.size()), job.call.kind == Kind::broadcast ? 1 : size());
+  mover(rank).pass_link(world_->link, job.call.link_bytes(size()), job.call.link_messages(size()));
   if (--job.unfinished == 0) finish(job);
 }
 
 // Some rank's memory is out of the host's reach: everything goes through host memory.
 void Group::run_staged(Collective& job) {
-  const size_t unit = job.call.count * job.call.type.size(), all = unit * job.parts.size();
+  const size_t unit = job.call.bytes(), all = unit * job.parts.size();
   const size_t in_bytes = job.call.kind == Kind::reduce_scatter ? all : unit;
   const size_t out_bytes = job.call.kind == Kind::all_gather ? all : unit;
   std::vector<std::vector<std::byte>> memory;
@@ -148,7 +132,7 @@ void Group::finish(Collective& job) {
   const auto signal = world_->signal;  // once settled, the group may be gone
   {
     const std::lock_guard lock(signal->mutex);
-    for (const Part& part : job.parts) part.operation->settle({}, job.call.count * job.call.type.size());
+    for (const Part& part : job.parts) part.operation->settle({}, job.call.bytes());
   }
   signal->changed.notify_all();
 }

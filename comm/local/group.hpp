@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include <ppengine/comm/collective_call.hpp>
 #include <ppengine/comm/local/movers.hpp>
 #include <ppengine/comm/local/operation.hpp>
 
@@ -21,19 +22,6 @@ struct World {
   void track(int world_rank, const OperationPtr& operation);
   // Until nothing touches the rank's memory any more.
   void drain(int world_rank);
-};
-
-enum class Kind : uint8_t { allreduce, reduce_scatter, all_gather, broadcast };
-
-// What all ranks must agree on.
-struct Call {
-  Kind kind;
-  size_t count;
-  Type type;
-  Reduce reduce;
-  int root;
-  std::string text() const;
-  bool operator==(const Call&) const = default;
 };
 
 struct Part {
@@ -57,7 +45,7 @@ class Group {
   };
   void post_send(int from, int to, Post post);
   void post_recv(int from, int to, Post post);
-  void post_collective(int rank, const Call& call, Part part);
+  void post_collective(int rank, const CollectiveCall& call, Part part);
   std::vector<std::string> all_gather_bytes(int rank, std::string_view mine, std::chrono::milliseconds timeout);
   // The group of all ranks that named the same color in the rank's n-th split.
   std::shared_ptr<Group> subgroup(uint64_t split, int color, const std::vector<int>& members);
@@ -71,7 +59,7 @@ class Group {
     std::deque<Post> sends, recvs;
   };
   struct Collective {
-    Call call;
+    CollectiveCall call;
     int first;  // who came first
     std::vector<Part> parts;
     int arrived = 0;

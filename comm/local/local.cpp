@@ -14,9 +14,7 @@
 namespace ppengine::comm {
 namespace {
 
-using local::Call;
 using local::Group;
-using local::Kind;
 
 class LocalCommunicator : public Communicator {
  public:
@@ -46,19 +44,10 @@ class LocalCommunicator : public Communicator {
     return post_recv(peer, tag, {.data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
   }
 
-  using Communicator::allreduce;
-  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("allreduce", {Kind::allreduce, count, type, reduce, 0}, in, out, after);
-  }
-  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("reduce_scatter", {Kind::reduce_scatter, count, type, reduce, 0}, in, out, after);
-  }
-  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
-    return collective("all_gather", {Kind::all_gather, count, type, Reduce::sum, 0}, in, out, after);
-  }
-  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
-    check_peer(root, "broadcast");
-    return collective("broadcast", {Kind::broadcast, bytes, Type::u8, Reduce::sum, root}, data, data, after);
+  Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) override {
+    auto operation = begin(call.name(), -1, -1, call.bytes());
+    group_->post_collective(rank_, call, {operation, in, out, after.event()});
+    return Pending(operation);
   }
   std::vector<std::string> all_gather_bytes(std::string_view mine) override { return group_->all_gather_bytes(rank_, mine, timeout()); }
 
@@ -102,11 +91,6 @@ class LocalCommunicator : public Communicator {
     post.operation = begin("recv", peer, tag, post.bytes);
     group_->post_recv(peer, rank_, post);
     return Pending(post.operation);
-  }
-  Pending collective(const char* name, const Call& call, const void* in, void* out, const After& after) {
-    auto operation = begin(name, -1, -1, call.count * call.type.size());
-    group_->post_collective(rank_, call, {operation, in, out, after.event()});
-    return Pending(operation);
   }
 
   std::shared_ptr<Group> group_;

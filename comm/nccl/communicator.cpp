@@ -74,31 +74,22 @@ class NcclCommunicator : public ProcessCommunicator {
     return Pending::all(std::move(parts));
   }
 
-  using Communicator::allreduce;
-  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count * type.size(), after,
-                      [=, this](Comm comm, NativeStream stream, size_t) {
-                        api_.check(api_.AllReduce(in, out, count, to_nccl(type), to_nccl(reduce), comm, stream), "allreduce");
-                      });
-  }
-  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective("reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)),
-                      count * type.size(), after, [=, this](Comm comm, NativeStream stream, size_t) {
-                        api_.check(api_.ReduceScatter(in, out, count, to_nccl(type), to_nccl(reduce), comm, stream), "reduce_scatter");
-                      });
-  }
-  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
-    return collective("all_gather", fmt::format("all_gather of {} {}", count, type.name()), count * type.size(), after,
-                      [=, this](Comm comm, NativeStream stream, size_t) {
-                        api_.check(api_.AllGather(in, out, count, to_nccl(type), comm, stream), "all_gather");
-                      });
-  }
-  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
-    check_peer(root, "broadcast");
-    return collective("broadcast", fmt::format("broadcast of {} bytes from rank {}", bytes, root), bytes, after,
-                      [=, this](Comm comm, NativeStream stream, size_t) {
-                        api_.check(api_.Broadcast(data, data, bytes, uint8, root, comm, stream), "broadcast");
-                      });
+  Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) override {
+    check_alive(call.name(), -1, -1);
+    if (!collectives_)
+      collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), all_lanes_, fmt::format("nccl {} all", name()), members(), rank());
+    auto agree = [ranks = members()](const std::vector<std::string>& claims, size_t&) -> std::string {
+      for (size_t r = 1; r < claims.size(); ++r)
+        if (claims[r] != claims[0]) return fmt::format("rank {} called {}, rank {} called {}", ranks[0], claims[0], ranks[r], claims[r]);
+      return {};
+    };
+    auto submit = [=, this](Comm comm, NativeStream stream, size_t) {
+      if (call.count > 0) api_.check(submit_collective(call, in, out, comm, stream), call.name());
+    };
+    auto one = std::make_shared<Call>(Call::Text{call.name(), world_rank(rank()), -1, -1}, after.event(), call.text(), agree,
+                                      std::move(submit), call.bytes(), rendezvous(), timeout());
+    collectives_->add({one});
+    return Pending(one);
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -166,20 +157,19 @@ class NcclCommunicator : public ProcessCommunicator {
     return Pending(call);
   }
 
-  Pending collective(const char* operation, const std::string& text, size_t bytes, const After& after, Call::Submit submit) {
-    check_alive(operation, -1, -1);
-    if (!collectives_)
-      collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), all_lanes_, fmt::format("nccl {} all", name()), members(), rank());
-    auto agree = [ranks = members()](const std::vector<std::string>& claims, size_t&) -> std::string {
-      for (size_t r = 1; r < claims.size(); ++r)
-        if (claims[r] != claims[0]) return fmt::format("rank {} called {}, rank {} called {}", ranks[0], claims[0], ranks[r], claims[r]);
-      return {};
-    };
-    if (bytes == 0) submit = [](Comm, NativeStream, size_t) {};
-    auto call = std::make_shared<Call>(Call::Text{operation, world_rank(rank()), -1, -1}, after.event(), text, agree, std::move(submit),
-                                       bytes, rendezvous(), timeout());
-    collectives_->add({call});
-    return Pending(call);
+  Result submit_collective(const CollectiveCall& call, const void* in, void* out, Comm comm, NativeStream stream) const {
+    const int type = to_nccl(call.type), reduce = to_nccl(call.reduce);
+    switch (call.kind) {
+      case CollectiveCall::Kind::allreduce:
+        return api_.AllReduce(in, out, call.count, type, reduce, comm, stream);
+      case CollectiveCall::Kind::reduce_scatter:
+        return api_.ReduceScatter(in, out, call.count, type, reduce, comm, stream);
+      case CollectiveCall::Kind::all_gather:
+        return api_.AllGather(in, out, call.count, type, comm, stream);
+      case CollectiveCall::Kind::broadcast:
+        break;
+    }
+    return api_.Broadcast(in, out, call.count, type, call.root, comm, stream);
   }
 
   const Api& api_;

@@ -6,23 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ppengine/base/error.hpp>
-
 namespace ppengine::comm::oneccl {
-namespace {
-
-std::string text_of(int error) {
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(error, text, &length);
-  return {text, static_cast<size_t>(length)};
-}
-
-void check(int result) {
-  if (result != MPI_SUCCESS) throw Error(text_of(result));
-}
-
-}  // namespace
 
 std::string Transfer::awaited() { return fmt::format("rank {} has not posted its side, or does not move it", peer()); }
 
@@ -61,7 +45,7 @@ void Channel::post() {
   while (!unsent_.empty() && unsent_.front()->ready()) {
     const Transfer& one = *unsent_.front();
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Isend_c(one.data, static_cast<MPI_Count>(one.wanted), MPI_BYTE, peer_, one.tag(), comm_, &request));
+    check(MPI_Isend_c(one.data, static_cast<MPI_Count>(one.wanted), MPI_BYTE, peer_, first_message_tag + one.tag(), comm_, &request));
     under_way(request, std::move(unsent_.front()), true);
     ++sending_;
     unsent_.pop_front();
@@ -82,13 +66,13 @@ void Channel::post() {
 bool Channel::begin_receive(const Transfer& transfer, MPI_Request& request) {
   const auto room = static_cast<MPI_Count>(transfer.wanted);
   if (!transfer.up_to) {
-    check(MPI_Irecv_c(transfer.data, room, MPI_BYTE, peer_, transfer.tag(), comm_, &request));
+    check(MPI_Irecv_c(transfer.data, room, MPI_BYTE, peer_, first_message_tag + transfer.tag(), comm_, &request));
     return true;
   }
   int came = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
-  check(MPI_Improbe(peer_, transfer.tag(), comm_, &came, &message, &status));
+  check(MPI_Improbe(peer_, first_message_tag + transfer.tag(), comm_, &came, &message, &status));
   if (came == 0) return false;
   MPI_Count bytes = 0;
   MPI_Get_count_c(&status, MPI_BYTE, &bytes);

@@ -2,11 +2,10 @@
 // keep their order only one at a time, so that each would need a header ahead of it.
 #pragma once
 
-#include <mpi.h>
-
 #include <deque>
 
 #include <ppengine/comm/oneccl/engine.hpp>
+#include <ppengine/comm/oneccl/mpi.hpp>
 
 namespace ppengine::comm::oneccl {
 

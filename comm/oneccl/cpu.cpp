@@ -18,34 +18,6 @@
 namespace ppengine::comm::oneccl {
 namespace {
 
-ccl::datatype to_ccl(Type type) {
-  switch (static_cast<Type::Value>(type)) {
-    case Type::f32:
-      return ccl::datatype::float32;
-    case Type::bf16:
-      return ccl::datatype::bfloat16;
-    case Type::f16:
-      return ccl::datatype::float16;
-    case Type::f64:
-      return ccl::datatype::float64;
-    case Type::i32:
-      return ccl::datatype::int32;
-    case Type::i64:
-      return ccl::datatype::int64;
-    case Type::u8:
-      break;
-  }
-  return ccl::datatype::uint8;
-}
-
-ccl::reduction to_ccl(Reduce reduce) {
-  return reduce == Reduce::sum ? ccl::reduction::sum : reduce == Reduce::max ? ccl::reduction::max : ccl::reduction::min;
-}
-
-// A larger sum is made in pieces of so many bytes: the MPI library takes memory of that size for each, which the system hands out anew,
-// page by page, from 32 MiB on.
-constexpr size_t largest_piece = size_t{24} << 20;
-
 // Calls of the libraries that wait for other ranks cannot be ended from outside: when a rank is lost meanwhile, or the time is over,
 // the process ends.
 class Guard {
@@ -82,7 +54,7 @@ struct Process {
   std::shared_ptr<Rendezvous> rendezvous;
   std::unique_ptr<PmiServer> pmi;
   std::unique_ptr<Engine> engine;
-  int largest_tag = 32767;  // what MPI promises at least
+  int largest_tag = 32767 - first_message_tag;  // what MPI promises at least
 
   ~Process() {
     const bool started = engine != nullptr;
@@ -132,31 +104,11 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
     return transfer("recv", data, capacity, peer, tag, true, after);
   }
 
-  using Communicator::allreduce;
-  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    const size_t most = largest_piece / type.size();
-    return collective(
-        "allreduce", fmt::format("allreduce of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
-        [=](ccl::communicator& comm, size_t piece) {
-          const size_t begin = piece * most, at = begin * type.size();
-          return ccl::allreduce(static_cast<const std::byte*>(in) + at, static_cast<std::byte*>(out) + at, std::min(most, count - begin),
-                                to_ccl(type), to_ccl(reduce), comm);
-        },
-        (count + most - 1) / most);
-  }
-  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after, Reduce reduce) override {
-    return collective(
-        "reduce_scatter", fmt::format("reduce_scatter of {} {} ({})", count, type.name(), name_of(reduce)), count, type, after,
-        [=](ccl::communicator& comm, size_t) { return ccl::reduce_scatter(in, out, count, to_ccl(type), to_ccl(reduce), comm); });
-  }
-  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after) override {
-    return collective("all_gather", fmt::format("all_gather of {} {}", count, type.name()), count, type, after,
-                      [=](ccl::communicator& comm, size_t) { return ccl::allgather(in, out, count, to_ccl(type), comm); });
-  }
-  Pending broadcast(void* data, size_t bytes, int root, const After& after) override {
-    check_peer(root, "broadcast");
-    return collective("broadcast", fmt::format("broadcast of {} bytes from rank {}", bytes, root), bytes, Type::u8, after,
-                      [=](ccl::communicator& comm, size_t) { return ccl::broadcast(data, bytes, ccl::datatype::uint8, root, comm); });
+  Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) override {
+    check_alive(call.name(), -1, -1);
+    auto one = std::make_shared<Collective>(*process_->engine, call, in, out, world_rank(rank()), after.event(), timeout());
+    process_->engine->with_lock([&] { group_->add(one); });
+    return Pending(one);
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -205,16 +157,6 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
     auto one = std::make_shared<Transfer>(*process_->engine, operation, world_rank(rank()), world_rank(peer), tag, data, bytes, up_to,
                                           after.event(), timeout());
     process_->engine->with_lock([&] { *operation == 's' ? group_->send(peer, one) : group_->receive(peer, one); });
-    return Pending(one);
-  }
-
-  Pending collective(const char* operation, std::string text, size_t count, Type type, const After& after, Collective::Start start,
-                     size_t pieces = 1) {
-    check_alive(operation, -1, -1);
-    if (count == 0) start = [](ccl::communicator&, size_t) { return ccl::event(); };
-    auto one = std::make_shared<Collective>(*process_->engine, operation, world_rank(rank()), count * type.size(), std::move(text),
-                                            std::move(start), pieces, after.event(), timeout());
-    process_->engine->with_lock([&] { group_->add(one); });
     return Pending(one);
   }
 
@@ -276,7 +218,7 @@ Communicator* make(const ModuleInput& input) {
   int known = 0;
   void* largest = nullptr;  // of an int
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest), &known);
-  if (known != 0) process->largest_tag = *static_cast<int*>(largest);
+  if (known != 0) process->largest_tag = *static_cast<int*>(largest) - first_message_tag;
   quiet.reset();
   // More ranks than cores: a rank that waits must let the one run that it waits for.
   const bool crowded = input.environment.local_size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

@@ -21,9 +21,10 @@ constexpr std::chrono::microseconds spinning{200}, nap{20};
 constexpr size_t bytes_per_microsecond = 1000;
 constexpr int steps_at_once = 32;  // of what moves, before the clock and all else are looked at again
 // A compute thread steps between its instructions. The progress thread would only take time from it on the same core: it looks now and
-// then whether one instruction lasts long, and only then makes steps, fast ones while data move.
+// then whether one instruction lasts long, and only then makes steps, fast ones while data move. Each look costs the compute thread's core
+// some 20 us: with one in every millisecond, sums of 16 MiB took 4 % longer and steps of small models 5 %.
 constexpr std::chrono::microseconds step_interval{100}, thread_nap{50};
-constexpr std::chrono::milliseconds thread_rest{1}, until_parked{10};
+constexpr std::chrono::milliseconds thread_rest{4}, until_parked{10};
 
 // Sleeps end when asked and not up to 50 us later.
 void wake_on_time() {

@@ -51,6 +51,28 @@ void counts_of_a_collective_that_differ(Place& place) {
   SUITE_CHECK(names(error, "1000") && names(error, "999"), error.what());
 }
 
+// Only the last rank differs, in something that the memory would bear: a small sum, and one that libraries carry out in another way.
+void collectives_that_differ(Place& place) {
+  Memory memory(place, 4000);
+  const Reduce reduce = place.rank() == place.size() - 1 ? Reduce::max : Reduce::sum;
+  const CommError error =
+      expect_comm_error([&] { place.comm.allreduce(memory.data(), 1000, Type::f32, place.after(), reduce).wait(); }, __LINE__);
+  SUITE_CHECK(names(error, "(sum)") && names(error, "(max)"), error.what());
+}
+
+void large_collectives_that_differ(Place& place) {
+  constexpr size_t bytes = 3 << 20;
+  Memory memory(place, 2 * bytes);
+  const bool last = place.rank() == place.size() - 1;
+  const auto call = [&] {
+    (last ? place.comm.broadcast(memory.data(), bytes, 0, place.after())
+          : place.comm.allreduce(memory.data(), bytes / sizeof(float), Type::f32, place.after()))
+        .wait();
+  };
+  const CommError error = expect_comm_error(call, __LINE__);
+  SUITE_CHECK(names(error, "broadcast of 3145728 bytes from rank 0") && names(error, "allreduce of 786432 f32 (sum)"), error.what());
+}
+
 void a_deadline(Place& place) {
   Memory memory(place, 4000);
   if (place.rank() == 0) {
@@ -165,6 +187,8 @@ std::span<const Case> failures() {
       {"sizes_that_differ", 2, true, sizes_that_differ},
       {"a_message_larger_than_the_capacity", 2, true, a_message_larger_than_the_capacity},
       {"counts_of_a_collective_that_differ", 2, true, counts_of_a_collective_that_differ},
+      {"collectives_that_differ", 2, true, collectives_that_differ},
+      {"large_collectives_that_differ", 2, true, large_collectives_that_differ},
       {"a_deadline_of_a_collective_names_who_is_missing", 2, true, a_deadline_of_a_collective_names_who_is_missing},
       {"an_abort_ends_every_wait", 2, true, an_abort_ends_every_wait},
       {"an_abort_reaches_sub_groups", 2, true, an_abort_reaches_sub_groups},
