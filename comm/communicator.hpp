@@ -39,7 +39,8 @@ struct Failure {
 //
 // Messages match by (sender, receiver, tag), in order within a tag. Between two ranks and in one direction, both sides should post
 // in the same order: NCCL has no tags and relies on it. No order may rely on buffering: a send may last until its receive is posted.
-// Collectives are called in the same order by all ranks.
+// Collectives are called in the same order by all ranks. Calls that differ end the run; a rank whose neighbours called what it did may
+// learn of it only at its next wait.
 class Communicator {
  public:
   static constexpr std::chrono::milliseconds default_timeout{30000};

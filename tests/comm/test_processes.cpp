@@ -81,6 +81,8 @@ BOOST_AUTO_TEST_CASE(the_sycl_build_of_oneccl_carries_out_collectives_on_a_queue
 BOOST_AUTO_TEST_CASE(failures_are_errors_that_name_both_sides) {
   if (!have_oneccl()) return;
   for (const suite::Case& one : suite::failures()) BOOST_TEST(run(2, {"case", one.name}, {{"SUITE_HOST", "1"}}).exit_code == 0, one.name);
+  for (const char* one : {"collectives_that_differ", "large_collectives_that_differ"})
+    BOOST_TEST(run(3, {"case", one}, {{"SUITE_HOST", "1"}}).exit_code == 0, one);
 }
 
 BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
