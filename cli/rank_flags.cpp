@@ -13,6 +13,7 @@
 #include <ppengine/comm/limited.hpp>
 #include <ppengine/comm/processes.hpp>
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/schedules/executor.hpp>
 
 #include "agreement.hpp"
 #include "within.hpp"
@@ -39,6 +40,15 @@ void check_fits_here(int ranks) {
                     ranks, cores, most));
 }
 
+// An error on one line: where in the plan, where to go on.
+void tell(const std::exception& error, bool lost, const std::function<std::string()>& when_lost) {
+  std::string text = error.what();
+  if (lost && when_lost && dynamic_cast<const CommError*>(&error) && text.find("plan position") == text.npos)
+    text += " (at no plan position: between two runs of the plan)";
+  const std::string more = lost && when_lost ? when_lost() : std::string();
+  fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
+}
+
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0
 // is gone.
 [[noreturn]] void end_rank(const comm::RankEnvironment& me, comm::Communicator* world, const std::exception& error,
@@ -49,12 +59,7 @@ void check_fits_here(int ranks) {
   if (failure && failure->rank == me.rank) failure.reset();  // this very error, told to the others when it came up
   if (world) world->abort(error.what());                     // also when another rank has failed: until nobody reads this one's memory
   const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
-  if (me.rank == (first_gone ? 1 : 0)) {
-    std::string text = error.what();
-    if (peer && when_lost && text.find("plan position") == text.npos) text += " (at no plan position: between two runs of the plan)";
-    const std::string more = (peer || failure) && when_lost ? when_lost() : std::string();
-    fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
-  }
+  if (me.rank == (first_gone ? 1 : 0)) tell(error, peer || failure, when_lost);
   comm::leave(static_cast<int>(known ? known->exit_code() : ExitCode::failed));
 }
 
@@ -161,6 +166,7 @@ void RankFlags::run_as_rank(const comm::RankEnvironment& me, int ranks, const st
     options.timeout = deadline(30);
     options.progress = progress;
     options.version = fmt::format("{} ({})", version(), commit());
+    comm::set_last_words([this](const CommError& error) { tell(schedules::with_position(error), true, when_lost); });
     world = comm::connect_processes(me, options);
     if (command_) check_same_settings(*command_, *world);
     if (!as_many) throw other_number;

@@ -1,10 +1,12 @@
 // Ranks as processes: finds the other ranks and makes a communicator of the kind that the device wants.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/comm/environment.hpp>
 
@@ -30,6 +32,11 @@ struct Availability {
   std::string why;  // "runs", or the reason that it does not
 };
 std::vector<Availability> available_communicators();
+
+// A library may end the process when a peer is gone, without a word and without coming back. What this rank says then, in the thread that
+// was in the library; nothing set: the error's text.
+void set_last_words(std::function<void(const CommError&)> say);
+void say_last_words(const CommError& error);
 
 // Ends the process at once with the code, after a rank was lost: destructors of libraries would wait for it.
 [[noreturn]] void leave(int exit_code);

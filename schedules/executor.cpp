@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <ppengine/base/error.hpp>
+#include <utility>
 
 namespace ppengine::schedules {
 namespace {
@@ -49,16 +49,26 @@ void perform(const Plan& plan, const Action& a, ActionHandler& handler) {
   }
 }
 
+thread_local const Position* current = nullptr;
+
+std::string text_of(const Position& at) { return fmt::format("rank {}, plan position {}, {}", at.rank, at.column, at.text()); }
+
+class Current {
+ public:
+  explicit Current(const Position& at) : before_(std::exchange(current, &at)) {}
+  ~Current() { current = before_; }
+  Current(const Current&) = delete;
+
+ private:
+  const Position* const before_;
+};
+
 [[noreturn]] void rethrow_with(const Position& at) {
-  const std::string where = fmt::format("rank {}, plan position {}, {}: ", at.rank, at.column, at.text());
+  const std::string where = text_of(at) + ": ";
   try {
     throw;
   } catch (const CommError& e) {
-    // Its own constructor names peer, operation and tag: keep only the rest of the text.
-    const std::string text = e.what();
-    const auto colon = text.find("): ");
-    throw CommError(e.peer(), e.operation(), e.tag(),
-                    (colon == text.npos ? text : text.substr(colon + 3)) + " (at " + where.substr(0, where.size() - 2) + ")");
+    throw with_position(e);
   } catch (const DeviceError& e) {
     throw DeviceError(where + e.what(), e.exit_code());
   } catch (const ConfigError& e) {
@@ -74,6 +84,15 @@ void perform(const Plan& plan, const Action& a, ActionHandler& handler) {
 
 }  // namespace
 
+CommError with_position(const CommError& error) {
+  if (!current || !current->cell) return error;
+  // Its own constructor names peer, operation and tag: keep only the rest of the text.
+  const std::string text = error.what();
+  const auto colon = text.find("): ");
+  return {error.peer(), error.operation(), error.tag(),
+          fmt::format("{} (at {})", colon == text.npos ? text : text.substr(colon + 3), text_of(*current))};
+}
+
 void ActionHandler::overlap(const Action& forward_part, const Action& backward_part) {
   forward(forward_part.stage, static_cast<int>(forward_part.microbatch));
   const int microbatch = static_cast<int>(backward_part.microbatch);
@@ -88,6 +107,7 @@ void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver*
   if (rank < 0 || rank >= plan.ranks) throw ConfigError(fmt::format("the plan has no rank {}", rank));
   const auto& actions = plan.of(rank);
   Position at{rank, 0, 0, nullptr};
+  const Current here(at);
   bool in_batch = false;
   try {
     for (; at.index < actions.size(); ++at.column) {

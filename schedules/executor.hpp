@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::schedules {
@@ -60,5 +61,8 @@ class ActionObserver {
 // one of ours (CommError, DeviceError, ...) and the text "rank 2, plan position 17, 2RECV_F5: ..." in front. The plan
 // must be lowered and valid; validate() it once where it comes from.
 void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver* observer = nullptr);
+
+// The same error, with the place in the plan that this thread carries out; as it is outside of execute().
+CommError with_position(const CommError& error);
 
 }  // namespace ppengine::schedules

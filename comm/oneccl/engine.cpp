@@ -161,6 +161,7 @@ void Engine::step_all() {
 
 void Engine::run() {
   wake_on_time();
+  LastWords::aside() = true;
   auto active = Clock::now();
   while (!closing_) {
     const bool idle = idle_;

@@ -5,8 +5,6 @@
 
 #include <cstdlib>
 
-#include <ppengine/base/error.hpp>
-#include <ppengine/base/log.hpp>
 #include <ppengine/comm/processes.hpp>
 
 namespace ppengine::comm::oneccl {
@@ -18,14 +16,13 @@ void speak() {
   if (!in_the_library) return;  // the program ends by itself
   Rendezvous& rendezvous = *in_the_library;
   if (!rendezvous.wait_for_failure(std::chrono::seconds(3))) rendezvous.abort("its MPI library gave up");
-  const Operation* const awaited = LastWords::awaited();
   // A thread that computes meanwhile finds out at its next wait, and knows more: where in the plan that is.
-  if (!awaited) std::this_thread::sleep_for(std::chrono::seconds(3));
+  if (LastWords::aside()) std::this_thread::sleep_for(std::chrono::seconds(3));
+  const Operation* const awaited = LastWords::awaited();
   const Failure failed = rendezvous.failure().value();
   if (rendezvous.rank() == (failed.rank == 0 ? 1 : 0))
-    log::error(CommError(awaited && awaited->peer() >= 0 ? awaited->peer() : failed.rank, awaited ? awaited->name() : "messages",
-                         awaited ? awaited->tag() : -1, fmt::format("rank {} failed: {}", failed.rank, failed.reason))
-                   .what());
+    say_last_words(CommError(awaited && awaited->peer() >= 0 ? awaited->peer() : failed.rank, awaited ? awaited->name() : "messages",
+                             awaited ? awaited->tag() : -1, fmt::format("rank {} failed: {}", failed.rank, failed.reason)));
   leave(static_cast<int>(ExitCode::peer_lost));
 }
 
@@ -42,6 +39,11 @@ LastWords::~LastWords() { in_the_library = nullptr; }
 const Operation*& LastWords::awaited() {
   thread_local const Operation* operation = nullptr;
   return operation;
+}
+
+bool& LastWords::aside() {
+  thread_local bool background = false;
+  return background;
 }
 
 }  // namespace ppengine::comm::oneccl

@@ -15,6 +15,8 @@ class LastWords {
   LastWords(const LastWords&) = delete;
   // What this thread waits for: named in the message.
   static const Operation*& awaited();
+  // This thread only moves messages while another one computes.
+  static bool& aside();
 };
 
 }  // namespace ppengine::comm::oneccl

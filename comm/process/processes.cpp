@@ -8,9 +8,9 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 
-#include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/launch.hpp>
 #include <ppengine/comm/process/module.hpp>
@@ -18,6 +18,9 @@
 
 namespace ppengine::comm {
 namespace {
+
+std::mutex last_words_mutex;
+std::function<void(const CommError&)> last_words;
 
 std::string kind_for(const ProcessOptions& options) {
   if (options.kind != "auto") return options.kind;
@@ -107,6 +110,20 @@ std::vector<Availability> available_communicators() {
     }
   }
   return list;
+}
+
+void set_last_words(std::function<void(const CommError&)> say) {
+  const std::lock_guard lock(last_words_mutex);
+  last_words = std::move(say);
+}
+
+void say_last_words(const CommError& error) {
+  std::function<void(const CommError&)> say;
+  {
+    const std::lock_guard lock(last_words_mutex);
+    say = last_words;
+  }
+  say ? say(error) : log::error(error.what());
 }
 
 void leave(int exit_code) {

@@ -101,6 +101,8 @@ int main(int argc, char** argv) {
     if (const char* progress = std::getenv("PPENGINE_PROGRESS")) options.progress = progress;
     if (const char* timeout = std::getenv("SUITE_TIMEOUT")) options.timeout = std::chrono::milliseconds(std::stoi(timeout));
     if (what == "badly" && environment->rank == std::stoi(argument)) setenv("CCL_ATL_TRANSPORT", "pigeons", 1);
+    if (const char* code = std::getenv("SUITE_LAST_WORDS"))
+      set_last_words([=](const CommError& error) { leave(error.peer() == std::stoi(argument) ? std::stoi(code) : 1); });
     comm = connect_processes(*environment, options);
     const int code = run(*comm, what, argument, std::getenv("SUITE_HOST") == nullptr, options.device);
     if (code != 0) leave(code);

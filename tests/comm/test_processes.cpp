@@ -105,6 +105,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_vanishes_in_the_middle_of_a_large_message_ends_
     const auto result = run(2, {"vanish", who}, {{"SUITE_HOST", "1"}});
     BOOST_TEST(result.exit_code == 4);
     BOOST_TEST(result.ranks[*who == '0' ? 1 : 0].code == 4);
+    const auto speaking = run(2, {"vanish", who}, {{"SUITE_HOST", "1"}, {"SUITE_LAST_WORDS", "44"}, {"PPENGINE_PROGRESS", "polling"}});
+    BOOST_TEST(speaking.ranks[*who == '0' ? 1 : 0].code == 44);
   }
 }
 

@@ -92,6 +92,14 @@ BOOST_AUTO_TEST_CASE(an_error_keeps_its_type_and_gains_rank_position_and_action)
     BOOST_CHECK_EQUAL(e.what(), std::string("receive with rank 1 (tag 7): no message within 30 s "
                                             "(at rank 2, plan position 3, 2RECV_F1)"));
   }
+  // What a library says that ends the process instead of coming back.
+  struct Ends : Fake {
+    void forward(int, int) override { said = with_position(CommError(1, "receive", 7, "rank 1 failed: it ended")).what(); }
+    std::string said;
+  } ends;
+  execute(plan, 3, ends);
+  BOOST_CHECK_EQUAL(ends.said, "receive with rank 1 (tag 7): rank 1 failed: it ended (at rank 3, plan position 13, 3F3)");
+  BOOST_CHECK_EQUAL(with_position(CommError(1, "receive", 7, "late")).what(), std::string("receive with rank 1 (tag 7): late"));
   struct Broken : Fake {
     void forward(int, int) override { throw std::runtime_error("out of paper"); }
   } broken;
