@@ -5,11 +5,14 @@
 
 namespace ppengine {
 
-CommError::CommError(int peer, const std::string& operation, int tag, const std::string& what)
-    : Error(fmt::format("{} with rank {} (tag {}): {}", operation, peer, tag, what), ExitCode::peer_lost),
+CommError::CommError(int peer, const std::string& operation, int tag, const std::string& reason)
+    : Error(fmt::format("{}{}{}: {}", operation, peer < 0 ? "" : fmt::format(" with rank {}", peer),
+                        tag < 0 ? "" : fmt::format(" (tag {})", tag), reason),
+            ExitCode::peer_lost),
       peer_(peer),
       operation_(operation),
-      tag_(tag) {}
+      tag_(tag),
+      reason_(reason) {}
 
 void invariant_failed(const char* condition, const char* file, int line) {
   throw Error(fmt::format("internal error: {} does not hold at {}:{}; please report this", condition, file, line));

@@ -36,18 +36,20 @@ class DeviceError : public Error {
   explicit DeviceError(const std::string& what, ExitCode code = ExitCode::no_device) : Error(what, code) {}
 };
 
-// A message to or from a peer that did not arrive in time, or a peer that is gone.
+// A message to or from a peer that did not arrive in time, or a peer that is gone. Collectives have no tag and not always a peer: -1.
 class CommError : public Error {
  public:
-  CommError(int peer, const std::string& operation, int tag, const std::string& what);
+  CommError(int peer, const std::string& operation, int tag, const std::string& reason);
   int peer() const { return peer_; }
   const std::string& operation() const { return operation_; }
   int tag() const { return tag_; }
+  const std::string& reason() const { return reason_; }  // without peer, operation and tag
 
  private:
   int peer_;
   std::string operation_;
   int tag_;
+  std::string reason_;
 };
 
 // A broken invariant of ours: never the user's fault.

@@ -20,7 +20,7 @@ void allreduce_by_gathering(Communicator& comm, std::span<T> values, Reduce redu
   for (int rank = 0; rank < comm.size(); ++rank) {
     const std::string& theirs = all[static_cast<size_t>(rank)];
     if (theirs.size() != values.size_bytes())
-      throw CommError(comm.world_rank(rank), "allreduce of host values", 0,
+      throw CommError(comm.world_rank(rank), "allreduce of host values", -1,
                       fmt::format("rank {} gave {} bytes, rank {} gave {}", comm.world_rank(comm.rank()), values.size_bytes(),
                                   comm.world_rank(rank), theirs.size()));
     for (size_t i = 0; i < values.size(); ++i) {

@@ -86,11 +86,7 @@ class Current {
 
 CommError with_position(const CommError& error) {
   if (!current || !current->cell) return error;
-  // Its own constructor names peer, operation and tag: keep only the rest of the text.
-  const std::string text = error.what();
-  const auto colon = text.find("): ");
-  return {error.peer(), error.operation(), error.tag(),
-          fmt::format("{} (at {})", colon == text.npos ? text : text.substr(colon + 3), text_of(*current))};
+  return {error.peer(), error.operation(), error.tag(), fmt::format("{} (at {})", error.reason(), text_of(*current))};
 }
 
 void ActionHandler::overlap(const Action& forward_part, const Action& backward_part) {

@@ -22,7 +22,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   std::string why;
   socket_ = net::connect_to(options_.host, options_.port, deadline, why);
   if (!socket_)
-    throw CommError(0, "start", 0,
+    throw CommError(0, "start", -1,
                     fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host,
                                 options_.port, why));
   net::write_frame(socket_.fd(), net::hello, net::Packer().text("ppengine").number(rank()).number(size()).text(options_.version).bytes());
@@ -42,7 +42,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   lock.unlock();
   shutdown(socket_.fd(), SHUT_RDWR);
   listener_.join();
-  throw CommError(peer, "start", 0, reason);
+  throw CommError(peer, "start", -1, reason);
 }
 
 Rendezvous::~Rendezvous() {
@@ -144,10 +144,10 @@ std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<co
       return parts;
     }
     if (failure_) throw_failure(failure_->rank, what);
-    if (given_up()) throw CommError(-1, what, 0, "the communicator was closed before its peer came");
+    if (given_up()) throw CommError(-1, what, -1, "the communicator was closed before its peer came");
   }
   const auto absent = missing(key, members);
-  throw CommError(absent.empty() ? -1 : absent.front(), what, 0,
+  throw CommError(absent.empty() ? -1 : absent.front(), what, -1,
                   fmt::format("rank {} waited {:.1f} s, not there: rank {} (--timeout sets how long to wait)", rank(),
                               std::chrono::duration<double>(timeout).count(), fmt::join(absent, ", ")));
 }
@@ -173,7 +173,7 @@ std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int
 
 void Rendezvous::throw_failure(int peer, const std::string& what) const {
   const Failure& failure = failure_.value();
-  throw CommError(peer, what, 0, fmt::format("rank {} failed: {}", failure.rank, failure.reason));
+  throw CommError(peer, what, -1, fmt::format("rank {} failed: {}", failure.rank, failure.reason));
 }
 
 void Rendezvous::fail(Failure failure) {

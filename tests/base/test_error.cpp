@@ -18,6 +18,8 @@ BOOST_AUTO_TEST_CASE(each_type_has_its_documented_exit_code) {
 BOOST_AUTO_TEST_CASE(a_lost_peer_is_named) {
   BOOST_CHECK_EQUAL(CommError(3, "receive", 7, "no message within 30 s").what(),
                     std::string("receive with rank 3 (tag 7): no message within 30 s"));
+  BOOST_CHECK_EQUAL(CommError(0, "allreduce", -1, "it is gone").what(), std::string("allreduce with rank 0: it is gone"));
+  BOOST_CHECK_EQUAL(CommError(-1, "allreduce", -1, "they differ").what(), std::string("allreduce: they differ"));
 }
 
 BOOST_AUTO_TEST_CASE(a_broken_invariant_throws_with_its_place) { BOOST_CHECK_THROW(PPENGINE_ASSERT(1 == 2), Error); }
