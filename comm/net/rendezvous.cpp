@@ -179,7 +179,7 @@ void Rendezvous::throw_failure(int peer, const std::string& what) const {
 void Rendezvous::fail(Failure failure) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
+    if (!failure_) failure_ = own_failure_.value_or(std::move(failure));
   }
   failed_ = true;
   changed_.notify_all();
@@ -187,11 +187,16 @@ void Rendezvous::fail(Failure failure) {
 
 void Rendezvous::abort(const std::string& reason) {
   if (!failed() && !aborting_.exchange(true)) {
+    const Failure mine{rank(), reason};
+    {
+      const std::lock_guard lock(mutex_);
+      own_failure_ = mine;
+    }
     {
       const std::lock_guard lock(writing_);
-      net::write_frame(socket_.fd(), net::abort, net::pack({rank(), reason}));
+      net::write_frame(socket_.fd(), net::abort, net::pack(mine));
     }
-    fail({rank(), reason});
+    fail(mine);
   }
   // Without a hub nobody tells: all ranks have seen it go at the same time.
   std::unique_lock lock(mutex_);
