@@ -7,8 +7,8 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/baseline.hpp>
-#include <ppengine/engine/measure.hpp>
-#include <ppengine/ops/memory.hpp>
+#include <ppengine/engine/measure/measure.hpp>
+#include <ppengine/ops/device/memory.hpp>
 
 #include "commands.hpp"
 #include "rank_flags.hpp"
@@ -52,16 +52,16 @@ std::vector<Row> CommBench::time(comm::Communicator& world, const std::string& w
                                  double one_in, double moved) const {
   const int times = bytes <= (64 << 10) ? 100 : bytes <= (1 << 20) ? 20 : 4;
   std::vector<std::vector<double>> seconds(ways.size());
-  for (int sample = -1; sample < samples; ++sample)  // the first one warms up
+  for (int sample = 0; sample < samples; ++sample)
     for (std::size_t turn = 0; turn < ways.size(); ++turn) {
-      const std::size_t w = (turn + static_cast<std::size_t>(sample + 1)) % ways.size();  // nobody is always the first
-      // A first time without the clock: each way leaves the caches as it likes, which the next one pays for.
+      const std::size_t w = (turn + static_cast<std::size_t>(sample)) % ways.size();  // nobody is always the first
+      // A first time without the clock, to warm up: each way leaves the caches as it likes, which the next one pays for.
       for (int i = 0; i < times; ++i) ways[w].once();
       world.barrier();
       const auto begin = std::chrono::steady_clock::now();
       for (int i = 0; i < times; ++i) ways[w].once();
       const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / times / one_in;
-      if (sample >= 0) seconds[w].push_back(taken);
+      seconds[w].push_back(taken);
     }
   std::vector<Row> rows;
   for (std::size_t w = 0; w < ways.size(); ++w) {

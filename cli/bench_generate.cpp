@@ -7,9 +7,9 @@
 #include <chrono>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/measure.hpp>
-#include <ppengine/models/counter_random.hpp>
-#include <ppengine/models/generation.hpp>
+#include <ppengine/engine/measure/measure.hpp>
+#include <ppengine/models/data/counter_random.hpp>
+#include <ppengine/runs/generation.hpp>
 #include <ppengine/ops/weights.hpp>
 
 #include "commands.hpp"
@@ -67,18 +67,18 @@ double weight_bytes(engine::ModelRank& model) {
 }
 
 // One run: all requests from submission to their end.
-void measure_once(models::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number,
+void measure_once(runs::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number,
                   MeasuredGeneration* into) {
   double prefill_seconds = 0, decode_seconds = 0;
   std::int64_t decoded = 0;
   for (std::int64_t i = 0; i < flags.batch_size; ++i) {
-    models::GenerationRequest request;
+    runs::GenerationRequest request;
     for (std::int64_t t = 0; t < flags.prompt_tokens; ++t)
       request.prompt.push_back(
           static_cast<std::int32_t>(models::random_below(static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(i),
                                                          static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(vocabulary))));
     request.max_new_tokens = flags.new_tokens;
-    request.on_finished = [&](const models::Generated& result) {
+    request.on_finished = [&](const runs::Generated& result) {
       prefill_seconds += result.prefill_seconds;
       decode_seconds = std::max(decode_seconds, result.decode_seconds);
       decoded += static_cast<std::int64_t>(result.ids.size()) - 1;
@@ -95,13 +95,13 @@ MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const mod
                                       const engine::ParallelOptions& options, comm::Communicator& world) {
   const comm::Mesh mesh(world, options.mesh());
   comm::Communicator& pipeline = mesh.pipeline();
-  const auto model = models::load_for_inference(source, options, pipeline, 0, flags.weights.get(), mesh.place().tensor);
-  models::GeneratorOptions how;
+  const auto model = runs::load_for_inference(source, options, pipeline, 0, flags.weights.get(), mesh.place().tensor);
+  runs::GeneratorOptions how;
   how.capacity = flags.prompt_tokens + flags.new_tokens;
   how.groups = static_cast<int>(std::min<std::int64_t>(pipeline.size(), flags.batch_size));
   how.sequences = (flags.batch_size + how.groups - 1) / how.groups;
   if (options.tensor > 1) how.tensor = &mesh.tensor();
-  models::Generator generator(*model, how, pipeline);
+  runs::Generator generator(*model, how, pipeline);
   generator.prepare(flags.prompt_tokens);
   MeasuredGeneration result;
   world.barrier();
@@ -141,7 +141,7 @@ void BenchGenerateFlags::run() {
   const engine::ParallelOptions options = parallel.options();
   if (options.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
-  models::check(weights.get(), options);
+  runs::check(weights.get(), options);
   MeasuredGeneration result;
   const bool prints = parallel.run(options, [&](comm::Communicator& world) {
     MeasuredGeneration mine = measure_generation(*this, source, options, world);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <ppengine/ops/implementation.hpp>
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::cli {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/measure.hpp>
+#include <ppengine/engine/measure/measure.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/source.hpp>
 
@@ -51,7 +51,7 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
   std::vector<double> seconds;
   for (int i = 0; i < flags.warmup + flags.repeat; ++i) {
-    const auto step = trainer.step(models::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
+    const auto step = trainer.step(runs::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
     if (i < flags.warmup) continue;
     seconds.push_back(world.allreduce_value(step.seconds, comm::Reduce::max));
     result.idle_share += world.allreduce_value(step.idle_share) / world.size() / flags.repeat;
@@ -63,7 +63,7 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   }
   if (flags.profile) {
     trainer.pipeline().set_profile(&result.profile);
-    trainer.step(models::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
+    trainer.step(runs::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
   }
   world.barrier();
   rates = std::max(rates, engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type));

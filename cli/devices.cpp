@@ -4,7 +4,7 @@
 
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/comm/processes.hpp>
-#include <ppengine/ops/device.hpp>
+#include <ppengine/ops/device/device.hpp>
 
 #include "commands.hpp"
 

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include <ppengine/models/evaluation.hpp>
+#include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
 #include "progress.hpp"
@@ -12,7 +12,7 @@ namespace ppengine::cli {
 namespace {
 
 struct EvalFlags {
-  models::EvaluationOptions options;
+  runs::EvaluationOptions options;
   ParallelFlags parallel;
   DataFlags data;
   WeightFlags weights;
@@ -25,16 +25,16 @@ struct EvalFlags {
     const bool compares = options.weights.format != ops::WeightFormat::f32;
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {} sequences", done, of)); };
-    models::EvaluationResult result, exact;
+    runs::EvaluationResult result, exact;
     const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
-      const models::EvaluationResult mine = models::run_evaluation(options, world);
+      const runs::EvaluationResult mine = runs::run_evaluation(options, world);
       if (world.rank() == 0) result = mine;
       if (!compares) return;
-      models::EvaluationOptions plain = options;  // the same with f32 weights, for the difference
+      runs::EvaluationOptions plain = options;  // the same with f32 weights, for the difference
       plain.weights = {};
       plain.logits.clear();
       plain.ask.clear();
-      const models::EvaluationResult its = models::run_evaluation(plain, world);
+      const runs::EvaluationResult its = runs::run_evaluation(plain, world);
       if (world.rank() == 0) exact = its;
     });
     if (!prints) return;

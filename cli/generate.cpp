@@ -9,7 +9,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/base/log.hpp>
-#include <ppengine/models/generation.hpp>
+#include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
 #include "run_flags.hpp"
@@ -51,7 +51,7 @@ std::vector<std::string> read_prompts(const std::string& file) {
 }
 
 struct GenerateFlags {
-  models::GenerationOptions options;
+  runs::GenerationOptions options;
   ParallelFlags parallel;
   WeightFlags weights;
   std::string prompt, ids, prompts;
@@ -67,11 +67,11 @@ struct GenerateFlags {
     }
     options.weight_seed = options.sampling.seed;
     options.on_token = [&](std::size_t, std::int32_t id, std::string_view text) { show(id, text); };
-    options.on_finished = [&](std::size_t index, const models::GeneratedText& result) { finish(index, result); };
+    options.on_finished = [&](std::size_t index, const runs::GeneratedText& result) { finish(index, result); };
     options.parallel = parallel.options();
     options.weights = weights.get();
     options.cache_memory = cache_mebibytes << 20;
-    const models::GenerationRun generation(options);
+    const runs::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
     if (const auto room = generation.shortened_to(); room && command.count("--max-new-tokens") > 0)
       log::warning(fmt::format("the model's context leaves room for {} new tokens of {}", *room, options.max_new_tokens));
@@ -90,7 +90,7 @@ struct GenerateFlags {
     std::fflush(stdout);
   }
 
-  void finish(std::size_t index, const models::GeneratedText& result) {
+  void finish(std::size_t index, const runs::GeneratedText& result) {
     if (!json) return fmt::print("\n");
     nlohmann::json line{{"prompt_ids", result.prompt_ids},
                         {"ids", result.generated.ids},

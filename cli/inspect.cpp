@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <ppengine/models/inspection.hpp>
+#include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
 
@@ -14,7 +14,7 @@ struct InspectFlags {
   std::string model, schedule, dtype = "f32";
   int pp = 0, stages = 0, microbatches = 0;
   std::vector<std::string> split;
-  models::InspectionOptions options;
+  runs::InspectionOptions options;
   bool json = false;
 
   void run();
@@ -22,7 +22,7 @@ struct InspectFlags {
 
 std::string mebibytes(std::int64_t bytes) { return fmt::format("{:.1f}", double(bytes) / (1 << 20)); }
 
-void print_json(const models::Inspection& model) {
+void print_json(const runs::Inspection& model) {
   nlohmann::json out{{"family", model.family},
                      {"parameter_count", model.parameters},
                      {"stored_bytes", model.stored_bytes},
@@ -48,7 +48,7 @@ void print_json(const models::Inspection& model) {
   fmt::print("{}\n", out.dump());
 }
 
-void print_text(const models::Inspection& model) {
+void print_text(const runs::Inspection& model) {
   std::size_t width = 9;
   for (const auto& one : model.list) width = std::max(width, one.name.size());
   fmt::print("{:<{}}  {:<16}{:<6}{:>14}  stage\n", "parameter", width, "shape", "type", "elements");
@@ -83,7 +83,7 @@ void InspectFlags::run() {
   parallel.schedule = !schedule.empty() ? schedule : stages > parallel.pipeline ? "interleaved1f1b" : "1f1b";
   parallel.microbatches = microbatches > 0 ? microbatches : parallel.pipeline == 1 ? 1 : 2 * parallel.pipeline;
   parallel.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
-  const models::Inspection result = models::inspect_model(model, options);
+  const runs::Inspection result = runs::inspect_model(model, options);
   json ? print_json(result) : print_text(result);
 }
 

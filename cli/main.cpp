@@ -12,7 +12,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/versions.hpp>
-#include <ppengine/ops/versions.hpp>
+#include <ppengine/ops/device/versions.hpp>
 
 #include "commands.hpp"
 #include "settings.hpp"

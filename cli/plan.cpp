@@ -7,13 +7,13 @@
 #include <fstream>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/auto.hpp>
-#include <ppengine/schedules/chart.hpp>
+#include <ppengine/schedules/search/auto.hpp>
+#include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/report.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 #include "commands.hpp"
 

@@ -11,7 +11,7 @@
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/comm/environment.hpp>
 #include <ppengine/comm/local.hpp>
-#include <ppengine/ops/device.hpp>
+#include <ppengine/ops/device/device.hpp>
 
 namespace ppengine::cli {
 

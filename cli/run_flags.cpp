@@ -139,8 +139,8 @@ void DataFlags::add(CLI::App& command, bool required) {
   command.add_option("--seed", choice.seed, "Seed of weights, order, made-up data and dropout (default 0)")->group(group);
 }
 
-models::DataChoice DataFlags::get() const {
-  models::DataChoice result = choice;
+runs::DataChoice DataFlags::get() const {
+  runs::DataChoice result = choice;
   result.order = models::parse_data_order(order);
   return result;
 }

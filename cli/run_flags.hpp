@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include <ppengine/models/training.hpp>
+#include <ppengine/runs/training.hpp>
 #include <ppengine/ops/weights.hpp>
 
 #include "rank_flags.hpp"
@@ -56,11 +56,11 @@ struct GradientFlags {
 };
 
 struct DataFlags {
-  models::DataChoice choice;
+  runs::DataChoice choice;
   std::string order = "sequential";
 
   void add(CLI::App& command, bool required);
-  models::DataChoice get() const;
+  runs::DataChoice get() const;
 };
 
 }  // namespace ppengine::cli

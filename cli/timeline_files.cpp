@@ -10,13 +10,13 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/engine/measured.hpp>
-#include <ppengine/engine/trace.hpp>
-#include <ppengine/schedules/chart.hpp>
+#include <ppengine/engine/measure/measured.hpp>
+#include <ppengine/engine/measure/trace.hpp>
+#include <ppengine/schedules/charts/chart.hpp>
 
 namespace ppengine::cli {
 
-TimelineFiles::TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule)
+TimelineFiles::TimelineFiles(const runs::TrainingResult& result, int copies, const std::string& schedule)
     : result_(result), copies_(copies) {
   const schedules::Plan& plan = result.plan;
   std::vector<std::vector<engine::TimedAction>> rows;

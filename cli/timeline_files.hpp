@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <ppengine/models/training.hpp>
+#include <ppengine/runs/training.hpp>
 #include <ppengine/schedules/timeline.hpp>
 
 namespace ppengine::cli {
@@ -12,7 +12,7 @@ class TimelineFiles {
  public:
   // schedule: its name, for titles. copies: ranks that run one place of the plan (data- and tensor-parallel ones); pictures show
   // the first of them, the trace all.
-  TimelineFiles(const models::TrainingResult& result, int copies, const std::string& schedule);
+  TimelineFiles(const runs::TrainingResult& result, int copies, const std::string& schedule);
 
   void write_trace(const std::string& file, std::int64_t first_step) const;
   void write_page(const std::string& file) const;
@@ -20,7 +20,7 @@ class TimelineFiles {
   void print() const;
 
  private:
-  const models::TrainingResult& result_;
+  const runs::TrainingResult& result_;
   int copies_;
   schedules::Timeline measured_, simulated_;
 };

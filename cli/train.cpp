@@ -8,7 +8,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/engine/trainer.hpp>
-#include <ppengine/models/checkpoint.hpp>
+#include <ppengine/runs/checkpoint.hpp>
 
 #include "commands.hpp"
 #include "progress.hpp"
@@ -26,7 +26,7 @@ void on_interrupt(int) {
 }
 
 struct TrainFlags {
-  models::TrainingOptions options;
+  runs::TrainingOptions options;
   ParallelFlags parallel;
   DataFlags data;
   GradientFlags gradients;
@@ -42,11 +42,11 @@ struct TrainFlags {
 };
 
 // Prints steps as JSON lines, or as a progress line with a summary at the end.
-class Reporter final : public models::TrainingListener {
+class Reporter final : public runs::TrainingListener {
  public:
   explicit Reporter(bool json) : json_(json) {}
 
-  void started(const models::RunInfo& info) override {
+  void started(const runs::RunInfo& info) override {
     info_ = info;
     begin_ = std::chrono::steady_clock::now();
     if (json_) return;
@@ -88,7 +88,7 @@ class Reporter final : public models::TrainingListener {
   bool stop_requested() override { return interrupts > 0; }
 
   std::int64_t first_step() const { return info_.first_step; }
-  void finish(const models::TrainingResult& result) {
+  void finish(const runs::TrainingResult& result) {
     if (json_) return;
     if (result.last.step == 0 && !result.interrupted)
       return progress_.note(fmt::format("nothing to do: step {} is reached already, and --steps is {}", info_.first_step - 1, info_.steps));
@@ -101,7 +101,7 @@ class Reporter final : public models::TrainingListener {
 
  private:
   bool json_;
-  models::RunInfo info_;
+  runs::RunInfo info_;
   Progress progress_;
   std::chrono::steady_clock::time_point begin_;
 };
@@ -161,13 +161,13 @@ void TrainFlags::survive_losses() {
   if (const char* folder = std::getenv("PPENGINE_RESTART_FROM")) options.resume = folder;
   parallel.when_lost = [this]() -> std::string {
     for (const std::string& folder : {options.save, options.resume})
-      if (const auto saved = models::find_checkpoint(folder); saved && !folder.empty())
+      if (const auto saved = runs::find_checkpoint(folder); saved && !folder.empty())
         return fmt::format("the last checkpoint is of step {}: go on with --resume {}", saved->step, folder);
     return options.save.empty() ? "no checkpoint was asked for (--save)" : "no checkpoint was saved yet";
   };
-  const auto before = models::find_checkpoint(options.save);
+  const auto before = runs::find_checkpoint(options.save);
   parallel.before_restart = [this, mark = before ? before->mark : std::string()]() -> std::map<std::string, std::string> {
-    const auto saved = models::find_checkpoint(options.save);
+    const auto saved = runs::find_checkpoint(options.save);
     if (!saved || saved->mark == mark) return {};  // one that was there before this run is not its own
     log::warning(fmt::format("going on from the checkpoint of step {} in {}", saved->step, options.save));
     return {{"PPENGINE_RESTART_FROM", options.save}};
@@ -197,9 +197,9 @@ void TrainFlags::run() {
     std::signal(SIGTERM, on_interrupt);
   }
   Reporter reporter(json);
-  models::TrainingResult result;
+  runs::TrainingResult result;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
-    models::TrainingResult mine = models::run_training(options, world, reporter);
+    runs::TrainingResult mine = runs::run_training(options, world, reporter);
     if (world.rank() == 0) result = std::move(mine);
   });
   if (!prints) return;

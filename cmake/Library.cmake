@@ -14,11 +14,6 @@ target_link_libraries(ppengine PRIVATE ${_links} Threads::Threads ${CMAKE_DL_LIB
 list(TRANSFORM PPENGINE_TOOLCHAIN_LIB PREPEND "-Wl,-rpath-link," OUTPUT_VARIABLE _rpath_link)
 target_link_options(ppengine INTERFACE ${_rpath_link})
 
-# Public is every header that lies directly in its folder; those in folders below it (detail, onednn, kernels) are private.
-foreach(_folder base schedules ops comm engine models)
-  file(GLOB _headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${_folder}/*.hpp)
-  install(FILES ${_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ppengine/${_folder})
-endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ppengine)
 install(TARGETS ppengine EXPORT ppengine LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

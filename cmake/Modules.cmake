@@ -1,10 +1,10 @@
 # ppengine_module(): one folder of the architecture, as an object library that sees only the folders below it.
 # ppengine_test(): one Boost.Test program per folder under tests/.
 
-# Sources say #include <ppengine/ops/tensor.hpp>, in the tree as after installation.
+# Sources say #include <ppengine/ops/device/tensor.hpp>, in the tree as after installation.
 set(PPENGINE_INCLUDE ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${PPENGINE_INCLUDE}/ppengine)
-foreach(_folder base schedules ops comm engine models)
+foreach(_folder base schedules ops comm engine models runs)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${_folder} ${PPENGINE_INCLUDE}/ppengine/${_folder} SYMBOLIC)
 endforeach()
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp ${PPENGINE_INCLUDE}/ppengine/ppengine.hpp SYMBOLIC)
@@ -33,9 +33,9 @@ function(ppengine_uncached target)
   set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 
-# ppengine_module(NAME SOURCES a.cpp ... [DEPENDS lower ...] [LINK target ...] [PCH header])
+# ppengine_module(NAME PUBLIC a.hpp ... SOURCES a.cpp ... [LINK target ...] [PCH header]): PUBLIC headers are installed, others are not.
 function(ppengine_module name)
-  cmake_parse_arguments(ARG "" "PCH" "SOURCES;DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "PUBLIC;SOURCES;LINK" ${ARGN})
   add_library(ppengine_${name} OBJECT ${ARG_SOURCES})
   set_target_properties(ppengine_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(ppengine_${name} PRIVATE ppengine_options fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINK})
@@ -43,6 +43,10 @@ function(ppengine_module name)
     target_precompile_headers(ppengine_${name} PRIVATE ${ARG_PCH})
     ppengine_uncached(ppengine_${name})
   endif()
+  foreach(_header ${ARG_PUBLIC})
+    get_filename_component(_folder ${name}/${_header} DIRECTORY)
+    install(FILES ${_header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ppengine/${_folder})
+  endforeach()
   set_property(GLOBAL APPEND PROPERTY PPENGINE_MODULES ${name})
   set_property(GLOBAL APPEND PROPERTY PPENGINE_LINK fmt::fmt ${ARG_LINK})
 endfunction()

@@ -6,12 +6,12 @@
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/engine/graph.hpp>
-#include <ppengine/engine/measured.hpp>
+#include <ppengine/engine/graph/graph.hpp>
+#include <ppengine/engine/measure/measured.hpp>
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/models/build.hpp>
-#include <ppengine/models/evaluation.hpp>
+#include <ppengine/runs/evaluation.hpp>
 #include <ppengine/models/source.hpp>
-#include <ppengine/models/training.hpp>
-#include <ppengine/schedules/chart.hpp>
+#include <ppengine/runs/training.hpp>
+#include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/registry.hpp>

@@ -39,6 +39,8 @@ void allreduce_by_gathering(Communicator& comm, std::span<T> values, Reduce redu
 
 }  // namespace
 
+std::string Failure::text() const { return fmt::format("rank {} failed: {}", rank, reason); }
+
 Pending Communicator::hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) {
   return send(block.data(), bytes, peer, tag, after);
 }

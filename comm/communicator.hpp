@@ -31,7 +31,8 @@ struct Message {
 struct Failure {
   int rank;
   std::string reason;
-  bool lost = false;  // it is gone without a word; otherwise it said so itself
+  bool lost = false;         // it is gone without a word; otherwise it said so itself
+  std::string text() const;  // "rank 2 failed: its reason"
 };
 
 // Nothing here blocks but barrier, split and the functions on host values. An operation starts when `after` is reached; its

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::comm {
 

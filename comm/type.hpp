@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::comm {
 

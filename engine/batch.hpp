@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/engine/graph.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 
 namespace ppengine::engine {
 

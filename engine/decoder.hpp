@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
-#include <ppengine/engine/block_pool.hpp>
-#include <ppengine/engine/compiled_stage.hpp>
+#include <ppengine/engine/stage/block_pool.hpp>
+#include <ppengine/engine/stage/compiled_stage.hpp>
 #include <ppengine/engine/model_rank.hpp>
 
 namespace ppengine::engine {

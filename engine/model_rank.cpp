@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/readiness.hpp>
+#include <ppengine/engine/stage/readiness.hpp>
 
 namespace ppengine::engine {
 

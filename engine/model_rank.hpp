@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include <ppengine/engine/parameters.hpp>
-#include <ppengine/engine/sharding.hpp>
-#include <ppengine/engine/split.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
+#include <ppengine/engine/weights/sharding.hpp>
+#include <ppengine/engine/graph/split.hpp>
 
 namespace ppengine::engine {
 

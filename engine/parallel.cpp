@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/piece_costs.hpp>
+#include <ppengine/engine/measure/piece_costs.hpp>
 #include <ppengine/schedules/lower.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 namespace ppengine::engine {
 

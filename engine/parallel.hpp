@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <ppengine/comm/mesh.hpp>
-#include <ppengine/engine/split.hpp>
-#include <ppengine/ops/device.hpp>
+#include <ppengine/engine/graph/split.hpp>
+#include <ppengine/ops/device/device.hpp>
 #include <ppengine/schedules/registry.hpp>
 
 namespace ppengine::engine {

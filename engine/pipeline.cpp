@@ -9,7 +9,7 @@
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/engine/detail/pipeline_state.hpp>
 #include <ppengine/ops/elementwise.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 namespace ppengine::engine {
 

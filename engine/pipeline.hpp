@@ -8,10 +8,10 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/batch.hpp>
-#include <ppengine/engine/block_pool.hpp>
-#include <ppengine/engine/compiled_stage.hpp>
+#include <ppengine/engine/stage/block_pool.hpp>
+#include <ppengine/engine/stage/compiled_stage.hpp>
 #include <ppengine/engine/model_rank.hpp>
-#include <ppengine/engine/timeline.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::engine {

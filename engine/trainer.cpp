@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/plan_memory.hpp>
-#include <ppengine/engine/readiness.hpp>
-#include <ppengine/engine/tensor_parallel.hpp>
-#include <ppengine/engine/verify.hpp>
+#include <ppengine/engine/stage/plan_memory.hpp>
+#include <ppengine/engine/stage/readiness.hpp>
+#include <ppengine/engine/graph/tensor_parallel.hpp>
+#include <ppengine/engine/graph/verify.hpp>
 
 namespace ppengine::engine {
 namespace {

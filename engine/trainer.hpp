@@ -14,12 +14,12 @@
 #include <vector>
 
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/engine/optimizer.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/engine/pipeline.hpp>
-#include <ppengine/engine/reducer.hpp>
-#include <ppengine/engine/tied_gradients.hpp>
-#include <ppengine/engine/timeline.hpp>
+#include <ppengine/engine/gradients/reducer.hpp>
+#include <ppengine/engine/gradients/tied_gradients.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 
 namespace ppengine::engine {
 

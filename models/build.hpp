@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <ppengine/engine/graph.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/models/config.hpp>
 
 namespace ppengine::models {

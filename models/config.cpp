@@ -7,7 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/models/detail/config_parse.hpp>
+#include <ppengine/models/families/config_parse.hpp>
 
 namespace ppengine::models {
 namespace {

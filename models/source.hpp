@@ -6,7 +6,7 @@
 #include <string>
 
 #include <ppengine/models/config.hpp>
-#include <ppengine/models/tokenizer.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 
 namespace ppengine::models {
 

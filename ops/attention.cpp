@@ -6,7 +6,7 @@
 #include <array>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
 
 namespace ppengine::ops {
 namespace {

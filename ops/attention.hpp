@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <ppengine/ops/implementation.hpp>
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops {
 

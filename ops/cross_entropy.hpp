@@ -4,8 +4,8 @@
 #include <memory>
 
 #include <ppengine/ops/implementation.hpp>
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/kernel_table.hpp>
+#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 
 namespace ppengine::ops {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/tensor.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/tensor.hpp>
 
 namespace ppengine::ops {
 

@@ -2,7 +2,7 @@
 #include <ppengine/ops/half.hpp>
 
 #include <ppengine/ops/detail/launch.hpp>
-#include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
 
 namespace ppengine::ops {
 

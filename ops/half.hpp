@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::ops {
 

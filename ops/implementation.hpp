@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/ops/device.hpp>
+#include <ppengine/ops/device/device.hpp>
 
 namespace ppengine::ops {
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include <ppengine/ops/linear_implementations.hpp>
+#include <ppengine/ops/detail/linear_implementations.hpp>
 
 namespace ppengine::ops {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/matmul_implementations.hpp>
+#include <ppengine/ops/detail/matmul_implementations.hpp>
 
 namespace ppengine::ops {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <ppengine/ops/implementation.hpp>
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/tensor.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/tensor.hpp>
 
 namespace ppengine::ops {
 

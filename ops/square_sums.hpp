@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include <ppengine/ops/memory.hpp>
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::ops {
 

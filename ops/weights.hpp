@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::ops {
 

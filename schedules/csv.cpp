@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 namespace ppengine::schedules {
 namespace {

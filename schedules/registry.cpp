@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include <ppengine/schedules/generators/generators.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 namespace ppengine::schedules {
 namespace {

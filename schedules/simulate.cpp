@@ -6,7 +6,7 @@
 #include <limits>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/deadlock.hpp>
+#include <ppengine/schedules/check/deadlock.hpp>
 #include <ppengine/schedules/queries.hpp>
 
 namespace ppengine::schedules {

@@ -1,7 +1,7 @@
 // What can be read off a finished simulation: shares of idle time, memory over time, the critical path.
 #include <algorithm>
 
-#include <ppengine/schedules/deadlock.hpp>
+#include <ppengine/schedules/check/deadlock.hpp>
 #include <ppengine/schedules/simulate.hpp>
 
 namespace ppengine::schedules {

@@ -48,9 +48,7 @@ std::vector<std::string> Group::all_gather_bytes(int rank, std::string_view mine
   if (gathering.arrived < size()) {
     int missing = 0;  // ranks that are behind in their count of gatherings
     while (next_gathering_[static_cast<size_t>(missing)] > sequence) ++missing;
-    if (failure)
-      throw CommError(world_rank(missing), "gathering of host values", -1,
-                      fmt::format("rank {} failed: {}", failure->rank, failure->reason));
+    if (failure) throw CommError(world_rank(missing), "gathering of host values", -1, failure->text());
     PPENGINE_ASSERT(!came);
     throw CommError(world_rank(missing), "gathering of host values", -1,
                     fmt::format("rank {} waited {:.1f} s, rank {} has not come", world_rank(rank),

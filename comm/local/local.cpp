@@ -78,8 +78,7 @@ class LocalCommunicator : public Communicator {
   local::OperationPtr begin(const char* name, int peer, int tag, size_t bytes) {
     if (peer >= 0 || tag >= 0) check_peer(peer, name);
     const int world_peer = peer < 0 ? -1 : world_rank(peer);
-    if (const auto failed = failure())
-      throw CommError(world_peer, name, tag, fmt::format("rank {} failed: {}", failed->rank, failed->reason));
+    if (const auto failed = failure()) throw CommError(world_peer, name, tag, failed->text());
     return std::make_shared<local::Operation>(group_->world().signal, name, world_rank(rank_), world_peer, tag, bytes, timeout());
   }
   Pending post_send(int peer, int tag, Group::Post post) {

@@ -37,8 +37,7 @@ ops::Event Operation::wait_settled(Clock::time_point deadline) {
     if (!error_.empty()) throw CommError(peer_, name_, tag_, error_);
     return event_;
   }
-  if (signal_->failure)
-    throw CommError(peer_, name_, tag_, fmt::format("rank {} failed: {}", signal_->failure->rank, signal_->failure->reason));
+  if (signal_->failure) throw CommError(peer_, name_, tag_, signal_->failure->text());
   throw_late(missing_ ? missing_() : peer_, begin, "has not posted its side");
 }
 

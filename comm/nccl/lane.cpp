@@ -41,8 +41,7 @@ void Call::wait_until(Clock::time_point deadline, bool finished) {
       if (stage_ == Stage::failed && !rendezvous_->failed()) throw CommError(text.peer, text.name, text.tag, error_);
     }
     if (const auto failed = rendezvous_->failed() ? rendezvous_->failure() : std::nullopt)
-      throw CommError(text.peer < 0 ? failed->rank : text.peer, text.name, text.tag,
-                      fmt::format("rank {} failed: {}", failed->rank, failed->reason));
+      throw CommError(text.peer < 0 ? failed->rank : text.peer, text.name, text.tag, failed->text());
     if (Clock::now() >= deadline)
       throw CommError(text.peer, text.name, text.tag,
                       fmt::format("rank {} waited {:.1f} s: {} (--timeout sets how long to wait)", text.rank,

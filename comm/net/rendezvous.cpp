@@ -36,7 +36,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   // A little longer than the hub, which knows who is missing.
   changed_.wait_until(lock, deadline + std::chrono::seconds(2), [&] { return welcome_ || failure_; });
   if (welcome_ && !failure_) return;
-  const std::string reason = failure_ ? fmt::format("rank {} failed: {}", failure_->rank, failure_->reason) : "not all ranks came in time";
+  const std::string reason = failure_ ? failure_->text() : "not all ranks came in time";
   const int peer = failure_ ? failure_->rank : 0;
   closing_ = true;
   lock.unlock();
@@ -77,7 +77,10 @@ void Rendezvous::listen() {
     while (const auto frame = reader.next()) {
       net::Unpacker in(frame->contents);
       if (frame->kind == net::abort) {
-        const bool known = failed() || aborting_;
+        const bool known = [&] {
+          const std::lock_guard lock(mutex_);
+          return failure_ || own_failure_;
+        }();
         fail(net::unpack_failure(in));
         if (!known) stop_messages();
       }
@@ -173,7 +176,7 @@ std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int
 
 void Rendezvous::throw_failure(int peer, const std::string& what) const {
   const Failure& failure = failure_.value();
-  throw CommError(peer, what, -1, fmt::format("rank {} failed: {}", failure.rank, failure.reason));
+  throw CommError(peer, what, -1, failure.text());
 }
 
 void Rendezvous::fail(Failure failure) {
@@ -186,12 +189,14 @@ void Rendezvous::fail(Failure failure) {
 }
 
 void Rendezvous::abort(const std::string& reason) {
-  if (!failed() && !aborting_.exchange(true)) {
-    const Failure mine{rank(), reason};
-    {
-      const std::lock_guard lock(mutex_);
-      own_failure_ = mine;
-    }
+  const Failure mine{rank(), reason};
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !failure_ && !own_failure_;
+    if (first) own_failure_ = mine;
+  }
+  if (first) {
     {
       const std::lock_guard lock(writing_);
       net::write_frame(socket_.fd(), net::abort, net::pack(mine));

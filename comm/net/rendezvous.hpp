@@ -81,7 +81,7 @@ class Rendezvous {
   std::map<std::string, std::vector<std::string>> gathered_, present_;
   std::optional<Failure> failure_;
   std::optional<Failure> own_failure_;  // about to be told: ranks that end because of it are not the cause
-  std::atomic<bool> failed_{false}, aborting_{false};
+  std::atomic<bool> failed_{false};
   std::thread listener_;
 };
 

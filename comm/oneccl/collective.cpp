@@ -87,8 +87,8 @@ void Collective::begin(const Place& place) {
   place_ = place;
   const int ranks = static_cast<int>(place.members.size());
   if (ranks > 1) {
-    const int before = (place.index + ranks - 1) % ranks, behind = (place.index + 1) % ranks;
-    check(MPI_Irecv(&call_before_, sizeof(call_before_), MPI_BYTE, before, collectives_tag, place.mpi, &comparison_[0]));
+    const int behind = (place.index + 1) % ranks;
+    check(MPI_Irecv(&call_before_, sizeof(call_before_), MPI_BYTE, before(), collectives_tag, place.mpi, &comparison_[0]));
     check(MPI_Isend(&call_, sizeof(call_), MPI_BYTE, behind, collectives_tag, place.mpi, &comparison_[1]));
   }
   begin_piece();
@@ -148,9 +148,9 @@ void Collective::compare_calls() {
     agreed_ = true;
     return;
   }
-  const auto ranks = place_.members.size(), me = static_cast<size_t>(place_.index);
-  const std::string error = fmt::format("rank {} called {}, rank {} called {}", place_.members[(me + ranks - 1) % ranks],
-                                        call_before_.text(), place_.members[me], call_.text());
+  const auto rank = [&](int index) { return place_.members[static_cast<size_t>(index)]; };
+  const std::string error =
+      fmt::format("rank {} called {}, rank {} called {}", rank(before()), call_before_.text(), rank(place_.index), call_.text());
   keep_forever(std::move(event_));
   place_.rendezvous->abort(error);
   fail(error);

@@ -38,6 +38,7 @@ class Collective : public Operation {
   void begin_piece();
   bool moved();             // the piece
   std::string key() const;  // unique, the same on all ranks
+  int before() const { return (place_.index == 0 ? static_cast<int>(place_.members.size()) : place_.index) - 1; }  // in the ring
 
   const CollectiveCall call_;
   const void* const in_;

@@ -32,10 +32,9 @@ class Guard {
             if (over_ || (!lost && Clock::now() < deadline)) continue;
             const auto failure = rendezvous.failure();
             if (stderr_fd >= 0) dup2(stderr_fd, 2);
-            log::error(CommError(failure ? failure->rank : -1, what, -1,
-                                 failure ? fmt::format("rank {} failed: {}", failure->rank, failure->reason)
-                                         : std::string("not all ranks came in time"))
-                           .what());
+            log::error(
+                CommError(failure ? failure->rank : -1, what, -1, failure ? failure->text() : std::string("not all ranks came in time"))
+                    .what());
             leave(static_cast<int>(ExitCode::peer_lost));
           }
         }) {}

@@ -78,8 +78,7 @@ void Operation::wait(Clock::time_point deadline) {
     engine_.rendezvous().wait_for_failure(std::chrono::milliseconds(500));
     if (!engine_.rendezvous().failed()) throw CommError(peer_, name_, tag_, error_);
   }
-  if (const auto failed = engine_.rendezvous().failure())
-    throw CommError(peer_ < 0 ? failed->rank : peer_, name_, tag_, fmt::format("rank {} failed: {}", failed->rank, failed->reason));
+  if (const auto failed = engine_.rendezvous().failure()) throw CommError(peer_ < 0 ? failed->rank : peer_, name_, tag_, failed->text());
   throw_late(begin);
 }
 

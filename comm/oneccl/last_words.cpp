@@ -1,8 +1,6 @@
 // What a rank says when the MPI library ends its process.
 #include <ppengine/comm/oneccl/last_words.hpp>
 
-#include <fmt/core.h>
-
 #include <cstdlib>
 
 #include <ppengine/comm/processes.hpp>
@@ -22,7 +20,7 @@ void speak() {
   const Failure failed = rendezvous.failure().value();
   if (rendezvous.rank() == (failed.rank == 0 ? 1 : 0))
     say_last_words(CommError(awaited && awaited->peer() >= 0 ? awaited->peer() : failed.rank, awaited ? awaited->name() : "messages",
-                             awaited ? awaited->tag() : -1, fmt::format("rank {} failed: {}", failed.rank, failed.reason)));
+                             awaited ? awaited->tag() : -1, failed.text()));
   leave(static_cast<int>(ExitCode::peer_lost));
 }
 

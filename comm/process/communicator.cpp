@@ -32,7 +32,7 @@ ProcessCommunicator::Subgroup ProcessCommunicator::agree_on_split(int color, int
 void ProcessCommunicator::check_alive(const char* operation, int peer, int tag) const {
   if (!rendezvous_->failed()) return;
   const Failure failed = failure().value();
-  throw CommError(peer < 0 ? failed.rank : world_rank(peer), operation, tag, fmt::format("rank {} failed: {}", failed.rank, failed.reason));
+  throw CommError(peer < 0 ? failed.rank : world_rank(peer), operation, tag, failed.text());
 }
 
 }  // namespace ppengine::comm

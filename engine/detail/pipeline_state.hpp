@@ -4,7 +4,7 @@
 #include <map>
 
 #include <ppengine/engine/pipeline.hpp>
-#include <ppengine/engine/plan_memory.hpp>
+#include <ppengine/engine/stage/plan_memory.hpp>
 
 namespace ppengine::engine {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include <ppengine/engine/node.hpp>
+#include <ppengine/engine/graph/node.hpp>
 #include <ppengine/ops/weights.hpp>
 
 namespace ppengine::engine {

@@ -22,7 +22,7 @@ schedules::Plan first_in_first_out(const schedules::PlanRequest& request) {
 
 // The losses of a few steps of a preset model on made-up tokens.
 std::vector<double> train(const schedules::Registry& registry, const std::string& schedule) {
-  models::TrainingOptions options;
+  runs::TrainingOptions options;
   options.model = "demo";
   options.data.data = "synthetic";
   options.data.batch_size = 8;
@@ -33,13 +33,13 @@ std::vector<double> train(const schedules::Registry& registry, const std::string
   options.trainer.parallel.registry = &registry;
   options.trainer.parallel.device = ops::Device::open();
 
-  struct Listener final : models::TrainingListener {
+  struct Listener final : runs::TrainingListener {
     std::vector<double> losses;
     void stepped(const engine::StepResult& result, std::size_t) override { losses.push_back(result.loss); }
   } listener;
   comm::LocalOptions local;
   local.devices.assign(2, options.trainer.parallel.device);
-  comm::run_threads(2, local, [&](comm::Communicator& world) { models::run_training(options, world, listener); });
+  comm::run_threads(2, local, [&](comm::Communicator& world) { runs::run_training(options, world, listener); });
   return listener.losses;
 }
 

@@ -1,5 +1,5 @@
 // Attention in f32 on CPUs with AVX-512, in the calling thread.
-#include <ppengine/ops/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
 #include <ppengine/ops/cpu/attention_heads.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 

@@ -1,7 +1,7 @@
 // Linear in f32 on CPUs with AVX-512: forward and weight gradient by cpu::gemm, the input gradient by oneDNN's sgemm
 // (bench/linear_layouts.md has the rates).
 #include <ppengine/ops/cpu/refusal.hpp>
-#include <ppengine/ops/linear_implementations.hpp>
+#include <ppengine/ops/detail/linear_implementations.hpp>
 
 namespace ppengine::ops {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <ppengine/ops/detail/divide_up.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops {
 

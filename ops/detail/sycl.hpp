@@ -11,10 +11,10 @@
 #include <optional>
 #include <span>
 
-#include <ppengine/ops/device.hpp>
-#include <ppengine/ops/kernel_library.hpp>
-#include <ppengine/ops/memory.hpp>
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/device.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::ops {
 
@@ -41,7 +41,7 @@ struct Device::Impl {
   std::shared_ptr<QueuePool> queues;
   MemoryCounter memory;
   std::unique_ptr<KernelLibrary> kernels;
-  std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/detail/kernel_table.hpp
+  std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/device/kernel_table.hpp
 };
 
 // Something submitted to a queue: a kernel or copy, which the OpenCL runtime carries out, or a host task, in which oneDNN runs on CPUs.

@@ -2,8 +2,8 @@
 // blocks of queries, so that only the keys which a block sees are multiplied; keeps one log-sum per row and recomputes the probabilities.
 #include <algorithm>
 
-#include <ppengine/ops/attention_implementations.hpp>
-#include <ppengine/ops/memory.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 
 namespace ppengine::ops {

@@ -1,6 +1,6 @@
 // Linear by oneDNN.
 #include <ppengine/ops/elementwise.hpp>
-#include <ppengine/ops/linear_implementations.hpp>
+#include <ppengine/ops/detail/linear_implementations.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 #include <ppengine/ops/onednn/sgemm.hpp>
 

@@ -1,5 +1,5 @@
 // Batched matrix product by oneDNN.
-#include <ppengine/ops/matmul_implementations.hpp>
+#include <ppengine/ops/detail/matmul_implementations.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 
 namespace ppengine::ops {

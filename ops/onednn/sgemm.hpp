@@ -4,7 +4,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops::onednn {
 

@@ -1,7 +1,7 @@
 // Attention on our own kernels, in tiles (kernels/attention_tiles.hpp): what is kept for the backward is one log-sum per row.
 #include <fmt/core.h>
 
-#include <ppengine/ops/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
 

@@ -1,7 +1,7 @@
 // Attention of few tokens over a cache on CPUs: a step among those of decoding (kernels/few_rows_attention.hpp).
 #include <fmt/core.h>
 
-#include <ppengine/ops/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
 #include <ppengine/ops/sycl/step_chain.hpp>
 
 namespace ppengine::ops {

@@ -1,5 +1,5 @@
 // Batched matrix product on our own kernel.
-#include <ppengine/ops/matmul_implementations.hpp>
+#include <ppengine/ops/detail/matmul_implementations.hpp>
 #include <ppengine/ops/sycl/product.hpp>
 
 namespace ppengine::ops {

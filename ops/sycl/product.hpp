@@ -4,7 +4,7 @@
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/kernels/matmul_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops::own {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <ppengine/engine/buckets.hpp>
+#include <ppengine/engine/weights/buckets.hpp>
 
 using namespace ppengine::engine;
 

@@ -1,6 +1,6 @@
 // Hooks on buckets: what each makes of ranks' gradients, against sums in double made here.
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/hooks.hpp>
+#include <ppengine/engine/gradients/hooks.hpp>
 
 #include "support.hpp"
 

@@ -1,5 +1,5 @@
 // Embeddings whose touched rows alone are summed over the data-parallel ranks: the same bits as with all rows.
-#include <ppengine/engine/row_gradients.hpp>
+#include <ppengine/engine/gradients/row_gradients.hpp>
 
 #include "support.hpp"
 

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/node.hpp>
-#include <ppengine/engine/tensor_parallel.hpp>
+#include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/graph/tensor_parallel.hpp>
 
 #include "support.hpp"
 

@@ -2,9 +2,9 @@
 #include <optional>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/measured.hpp>
-#include <ppengine/engine/node.hpp>
-#include <ppengine/ops/kernel_library.hpp>
+#include <ppengine/engine/measure/measured.hpp>
+#include <ppengine/engine/graph/node.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
 #include <ppengine/schedules/registry.hpp>
 
 #include "support.hpp"

@@ -5,7 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/models/config.hpp>
-#include <ppengine/models/parameters.hpp>
+#include <ppengine/models/files/parameters.hpp>
 
 using namespace ppengine::models;
 

@@ -1,6 +1,6 @@
 // Any bytes as a .npy file: only FileError may come out, and every element that is promised is there.
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/npy.hpp>
+#include <ppengine/models/files/npy.hpp>
 
 #include "memory_file.hpp"
 

@@ -7,7 +7,7 @@
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/simulate.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 using namespace ppengine::schedules;
 

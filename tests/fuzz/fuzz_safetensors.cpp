@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/safetensors.hpp>
+#include <ppengine/models/files/safetensors.hpp>
 
 #include "memory_file.hpp"
 

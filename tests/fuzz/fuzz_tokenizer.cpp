@@ -8,7 +8,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
-#include <ppengine/models/tokenizer.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 using namespace ppengine::models;

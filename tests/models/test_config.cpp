@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <ppengine/models/config.hpp>
-#include <ppengine/models/parameters.hpp>
+#include <ppengine/models/files/parameters.hpp>
 
 #include "helpers.hpp"
 

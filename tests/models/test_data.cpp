@@ -5,9 +5,9 @@
 #include <numeric>
 #include <set>
 
-#include <ppengine/models/addition.hpp>
-#include <ppengine/models/data.hpp>
-#include <ppengine/models/npy.hpp>
+#include <ppengine/models/data/addition.hpp>
+#include <ppengine/models/data/data.hpp>
+#include <ppengine/models/files/npy.hpp>
 
 #include "helpers.hpp"
 

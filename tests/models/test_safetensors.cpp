@@ -6,9 +6,9 @@
 #include <cmath>
 #include <thread>
 
-#include <ppengine/models/parameters.hpp>
-#include <ppengine/models/safetensors.hpp>
-#include <ppengine/models/safetensors_writer.hpp>
+#include <ppengine/models/files/parameters.hpp>
+#include <ppengine/models/files/safetensors.hpp>
+#include <ppengine/models/files/safetensors_writer.hpp>
 
 #include "helpers.hpp"
 

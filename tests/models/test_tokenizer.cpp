@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include <ppengine/models/tokenizer.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 #include <ppengine/models/tokenizer/detail/regex.hpp>
 #include <ppengine/models/tokenizer/detail/unicode.hpp>
 #include <ppengine/models/tokenizer/detail/utf8.hpp>

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/ops/kernel_library.hpp>
-#include <ppengine/ops/memory.hpp>
-#include <ppengine/ops/stream.hpp>
-#include <ppengine/ops/type.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops::support {
 

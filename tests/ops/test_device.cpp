@@ -11,7 +11,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
-#include <ppengine/ops/stream.hpp>
+#include <ppengine/ops/device/stream.hpp>
 
 using namespace ppengine;
 using namespace ppengine::ops;

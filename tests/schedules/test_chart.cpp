@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include <ppengine/schedules/chart.hpp>
+#include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/report.hpp>
 

@@ -1,7 +1,7 @@
 // Requests that make no sense are refused with a hint; own schedules and placements; questions that an engine asks.
 #include <boost/test/unit_test.hpp>
 
-#include <ppengine/schedules/auto.hpp>
+#include <ppengine/schedules/search/auto.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/queries.hpp>

@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <ppengine/schedules/csv.hpp>
-#include <ppengine/schedules/validate.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 
 using namespace ppengine;
 using namespace ppengine::schedules;

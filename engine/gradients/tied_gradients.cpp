@@ -1,0 +1,72 @@
+// Summing the gradients of tied weights.
+#include <ppengine/engine/gradients/tied_gradients.hpp>
+
+#include <algorithm>
+
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+
+TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : model_(model), pipeline_(pipeline) {
+  const auto& parameters = model.graph().parameters();
+  size_t largest = 0;
+  for (size_t id = 0; id < parameters.size(); ++id) {
+    Tied tied{static_cast<int>(id), 0, model.users(static_cast<int>(id))};
+    if (tied.stages.size() < 2) continue;
+    // Its bucket is its own, and cut into the same parts on every stage.
+    for (int stage : tied.stages)
+      if (model.has_stage(stage)) tied.count = model.parameters(stage).local_count(bucket_of(tied, stage));
+    if (tied.count == 0) continue;  // no stage of this rank uses it
+    const auto elsewhere = [&](int stage) { return !model.has_stage(stage); };
+    if (model.has_stage(tied.stages.front()) && std::any_of(tied.stages.begin(), tied.stages.end(), elsewhere))
+      largest = std::max(largest, tied.bytes());
+    tied_.push_back(std::move(tied));
+  }
+  if (largest > 0) incoming_ = ops::Buffer(model.device(), largest, &model.memory());
+}
+
+void TiedGradients::sum(ops::Stream& stream) {
+  for (const Tied& tied : tied_)
+    if (model_.has_stage(tied.stages.front()))
+      sum_here(stream, tied);
+    else
+      hand_over(stream, tied);
+}
+
+const Bucket& TiedGradients::bucket_of(const Tied& tied, int stage) const {
+  const ParameterStore& parameters = model_.parameters(stage);
+  return parameters.bucket_of(*parameters.find(tied.parameter));
+}
+
+float* TiedGradients::gradient(const Tied& tied, int stage) const {
+  const ParameterStore& parameters = model_.parameters(stage);
+  return parameters.gradients() + parameters.gradient_begin(bucket_of(tied, stage));
+}
+
+void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {
+  float* const total = gradient(tied, tied.stages.front());
+  for (size_t k = 1; k < tied.stages.size(); ++k) {
+    const int stage = tied.stages[k];
+    const bool here = model_.has_stage(stage);
+    if (!here) pipeline_.recv(incoming_.data(), tied.bytes(), rank_of(stage), tied.tag(), stream).wait();
+    ops::add(stream, ops::Type::f32, total, here ? gradient(tied, stage) : incoming_.as<float>(), total, static_cast<int64_t>(tied.count));
+  }
+  for (size_t k = 1; k < tied.stages.size(); ++k) {
+    const int stage = tied.stages[k];
+    if (model_.has_stage(stage))
+      stream.copy(gradient(tied, stage), total, tied.bytes());
+    else
+      pipeline_.send(total, tied.bytes(), rank_of(stage), tied.tag(), stream).wait();
+  }
+}
+
+void TiedGradients::hand_over(ops::Stream& stream, const Tied& tied) {
+  const int to = rank_of(tied.stages.front());
+  for (int stage : tied.stages) {
+    if (!model_.has_stage(stage)) continue;
+    pipeline_.send(gradient(tied, stage), tied.bytes(), to, tied.tag(), stream).wait();
+    pipeline_.recv(gradient(tied, stage), tied.bytes(), to, tied.tag(), stream).wait();
+  }
+}
+
+}  // namespace ppengine::engine

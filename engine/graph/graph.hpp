@@ -1,0 +1,167 @@
+// A model as a DAG of ops with named modules. Values are [batch, length, width]; batch and length are chosen when it is compiled.
+//
+//   Graph graph;
+//   Value ids = graph.tokens("input_ids");
+//   auto model = graph.module("transformer");                      // names nest as long as the scope lives
+//   Value x = graph.embedding(ids, "wte", {.vocabulary = 256, .width = 64});
+//   x = graph.linear(x, "proj", {.out = 64});
+//   graph.loss(graph.cross_entropy(x, graph.tokens("targets")));
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ppengine/engine/graph/placement.hpp>
+#include <ppengine/ops/activation.hpp>
+#include <ppengine/ops/linear.hpp>
+#include <ppengine/ops/norm.hpp>
+#include <ppengine/ops/device/tensor.hpp>
+
+namespace ppengine::engine {
+
+class NodeOp;
+
+// A handle to one value of a graph.
+struct Value {
+  int id = -1;
+};
+
+enum class ValueKind { tokens, activation, loss };
+
+struct ValueInfo {
+  std::string name;  // of the module that makes it, or of the input
+  ValueKind kind = ValueKind::activation;
+  int64_t width = 1;
+  int producer = -1;  // node, or -1 for an input of the model
+  bool needs_gradient = false;
+  int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
+};
+
+// How a parameter starts: normal(0, scale), zeros or ones. Independent of split and rank: a function of (seed, name, index).
+enum class Init { normal, zeros, ones };
+
+struct ParameterInfo {
+  std::string name;  // Hugging Face's
+  ops::Shape shape;  // as in the file; on a tensor-parallel rank that of its part
+  Init init = Init::normal;
+  float scale = 0.02f;
+  // The two dimensions of a linear's weight, and how the file has them. Others are not transposed.
+  bool linear_weight = false;
+  ops::WeightLayout file_layout = ops::WeightLayout::out_in;
+  bool fixed_layout = false;  // used in another way too (a tied embedding): stays as in the file
+  Placement placement = {};
+  const ops::Shape& whole_shape() const { return placement.is_split() ? placement.whole : shape; }
+};
+
+struct Node {
+  std::string module;
+  std::shared_ptr<const NodeOp> op;
+  std::vector<int> inputs;  // values
+  std::vector<int> parameters;
+  int output = -1;  // value
+};
+
+struct LinearOptions {
+  int64_t out = 0;
+  bool bias = true;
+  ops::WeightLayout file_layout = ops::WeightLayout::out_in;  // Hugging Face's Conv1D (GPT-2) is in_out
+  float init_scale = 0.02f;
+  std::string weight = {};  // full name of an existing parameter to use instead (tied weights)
+};
+
+struct EmbeddingOptions {
+  int64_t vocabulary = 0, width = 0;
+  int64_t positions = 0;             // learned positions; 0: none
+  std::string position_module = {};  // "wpe"
+  float init_scale = 0.02f;
+};
+
+struct NormOptions {
+  ops::NormKind kind = ops::NormKind::layer;
+  float epsilon = 1e-5f;
+  bool bias = true;
+};
+
+struct AttentionOptions {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0.0f;  // 0: 1/sqrt(head_dim)
+};
+
+struct RotaryOptions {
+  int64_t heads = 0, head_dim = 0;
+  // The inverse frequencies (head_dim/2) for sequences of a given length; some scalings depend on it.
+  std::function<std::vector<float>(int64_t length)> frequencies;
+};
+
+class Graph {
+ public:
+  // Everything defined while the scope lives is inside of the named module: "h.3" inside of "transformer" is "transformer.h.3".
+  class Scope {
+   public:
+    ~Scope();
+    Scope(Scope&& other) noexcept : graph_(other.graph_), length_(other.length_) { other.graph_ = nullptr; }
+    Scope(const Scope&) = delete;
+
+   private:
+    friend class Graph;
+    Scope(Graph* graph, size_t length) : graph_(graph), length_(length) {}
+    Graph* graph_;
+    size_t length_;
+  };
+  Scope module(const std::string& name);
+
+  Value tokens(const std::string& name);                // an input of the model: i32 [batch, length]
+  Value input(const std::string& name, int64_t width);  // an input of the model: activations [batch, length, width]
+  Value embedding(Value ids, const std::string& module, const EmbeddingOptions& options);
+  Value linear(Value src, const std::string& module, const LinearOptions& options);
+  Value norm(Value src, const std::string& module, const NormOptions& options);
+  Value activation(Value src, ops::ActivationKind kind);
+  Value gated_silu(Value gate, Value up);
+  Value softmax(Value src);
+  Value add(Value a, Value b);
+  Value multiply(Value a, Value b);
+  Value dropout(Value src, float p);
+  Value attention(Value packed_qkv, const AttentionOptions& options);
+  Value attention(Value q, Value k, Value v, const AttentionOptions& options);
+  Value rotary(Value src, const RotaryOptions& options);
+  Value cross_entropy(Value logits, Value targets);  // the sum over valid tokens; weighted when it runs
+  // An op of your own.
+  Value custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
+               int64_t width, ValueKind kind = ValueKind::activation);
+
+  void loss(Value value);                                                // what training minimises
+  void output(Value value);                                              // what inference gives
+  void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how
+
+  // Throws ConfigError that names the module and both shapes.
+  void expect_width(Value value, int64_t width, const std::string& what) const;
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<ValueInfo>& values() const { return values_; }
+  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
+  const ValueInfo& info(Value value) const { return values_[static_cast<size_t>(value.id)]; }
+  const TensorPlan& tensor_plan() const { return tensor_plan_; }
+  int loss_value() const { return loss_; }
+  int output_value() const { return output_; }
+  int find_parameter(const std::string& name) const;  // -1: none
+  int64_t parameter_count() const;
+
+ private:
+  friend class GraphSharder;
+  friend class GraphFuser;
+  std::string qualified(const std::string& name) const;
+  int add_parameter(ParameterInfo info);
+  Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
+                 int64_t width, ValueKind kind = ValueKind::activation);
+
+  std::string scope_;
+  std::vector<Node> nodes_;
+  std::vector<ValueInfo> values_;
+  std::vector<ParameterInfo> parameters_;
+  TensorPlan tensor_plan_;
+  int loss_ = -1, output_ = -1;
+};
+
+}  // namespace ppengine::engine

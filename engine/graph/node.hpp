@@ -1,0 +1,72 @@
+// What a node of the graph is to the compiler: an op that, for given shapes, emits instructions for its forward and for both halves of
+// its gradient. One file per op in engine/nodes/.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ppengine/engine/stage/emitter.hpp>
+#include <ppengine/engine/graph/graph.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
+
+namespace ppengine::engine {
+
+// For which shapes, device and use a stage is compiled.
+struct CompileOptions {
+  int64_t batch = 1, length = 1;
+  ops::Type type = ops::Type::f32;  // of activations and of the weights that compute uses
+  bool training = true;
+  bool loss = true;             // the loss is wanted
+  bool output = false;          // the graph's output is wanted
+  bool output_row = false;      // of one row alone: Run::output_row; batch is 1 then
+  bool split_backward = false;  // I and W programs beside B
+  bool recompute = false;       // keep only the blocks' inputs, run their forward again in the backward
+  int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
+  int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
+};
+
+// What the compiler found out about a node's neighbours.
+struct NodePlan {
+  int residual = -1;               // a value that the op adds to its output (it stands in for an add node)
+  std::vector<bool> add_gradient;  // by input: other users contribute to its gradient before this node does
+  bool last_use_of_input = false;  // nobody else reads input 0
+};
+
+// An op made for the shapes, ready to emit. Lives as long as the compiled stage: it owns primitives.
+class CompiledNode {
+ public:
+  virtual ~CompiledNode() = default;
+  virtual void forward(Emitter& emit) = 0;
+  // Called in reverse order, only where the output has a gradient.
+  virtual void backward(Emitter& emit) = 0;
+};
+
+class NodeOp {
+ public:
+  virtual ~NodeOp() = default;
+  virtual const char* kind() const = 0;
+  // Arithmetic of the forward for so many rows (batch x length), for balancing stages.
+  virtual double flops(const Graph& graph, const Node& node, int64_t batch, int64_t length) const = 0;
+  virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
+                                                const CompileOptions& options) const = 0;
+  // The same op for one of several tensor-parallel ranks, each with an even part of the inputs' width or heads. Null: it needs all of them.
+  // ConfigError that names the module where they cannot be divided evenly.
+  virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
+  // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
+  virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
+  // Whether a row of its output depends on that row of its inputs alone, wherever the row stands.
+  virtual bool row_by_row() const { return false; }
+  // What a linear of inference can carry out in its place (engine/graph/inference_graph.hpp).
+  virtual const NormOptions* as_norm() const { return nullptr; }
+  virtual const ops::ActivationKind* as_activation() const { return nullptr; }
+  // Whether it can add a residual to its output.
+  virtual bool adds_residual() const { return false; }
+  // Where the gradient of its first parameter, a table, is zero but in the rows of the tokens that are its first input: the token of the
+  // table's first row.
+  virtual std::optional<int64_t> first_token() const { return std::nullopt; }
+  // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
+  virtual bool writes_cache() const { return false; }
+};
+
+}  // namespace ppengine::engine

@@ -1,0 +1,67 @@
+// Buckets: which gradients travel together, and how a stage's parameters lie in its flat buffers so that a bucket is one range. Pure
+// functions.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <ppengine/ops/device/memory.hpp>
+
+namespace ppengine::engine {
+
+// What the rule sees of a tensor. Only tensors of one key (type, device) share a bucket.
+struct BucketItem {
+  size_t bytes = 0;
+  int key = 0;
+};
+
+enum class BucketOrder {
+  by_first,    // sorted by their first item: when the order of items means nothing
+  by_closing,  // as they are filled: when items come in the order in which they become ready
+};
+
+// One open bucket per key: an item is added, then the bucket is closed when its size has reached the cap. The caps are walked by each key
+// for itself, and the last one stays. What is open at the end is closed then. As PyTorch's compute_bucket_assignment_by_size.
+std::vector<std::vector<size_t>> assign_buckets(std::span<const BucketItem> items, std::span<const size_t> caps, BucketOrder order);
+
+struct BucketOptions {
+  std::vector<size_t> caps;  // bytes; empty: 1 MiB for the first bucket, so that communication starts early, then 25 MiB
+  std::vector<size_t> effective() const { return caps.empty() ? std::vector<size_t>{1u << 20, 25u << 20} : caps; }
+};
+
+// Every parameter begins at a multiple of so many elements: aligned in bf16 too.
+constexpr size_t flat_alignment = ops::buffer_alignment / sizeof(uint16_t);
+
+// A parameter that wants a place.
+struct FlatItem {
+  int id = 0;
+  size_t count = 0;  // elements
+  int key = 0;       // negative: not reduced (its gradient is never written); such ones come last
+};
+
+// A range of the flat buffer, in elements.
+struct Bucket {
+  size_t begin = 0, end = 0;
+  int key = 0;
+  std::vector<int> parameters;  // ids, in the order of their offsets
+  bool reduced() const { return key >= 0; }
+  size_t count() const { return end - begin; }
+};
+
+struct FlatPlace {
+  int id = 0;
+  size_t offset = 0, count = 0;
+};
+
+struct FlatLayout {
+  std::vector<Bucket> buckets;    // one after the other, without gaps between them
+  std::vector<FlatPlace> places;  // by offset
+  size_t count = 0;               // elements, with what alignment adds
+};
+
+// Items in the order in which their gradients become final. Every place is aligned, and every bucket can be cut into `shards` aligned
+// parts.
+FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& options, int shards = 1);
+
+}  // namespace ppengine::engine

@@ -1,0 +1,126 @@
+// Our SYCL kernels, compiled at run time.
+#include <ppengine/ops/device/kernel_library.hpp>
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/ops/detail/kernel_sources.hpp>
+#include <ppengine/ops/device/program_cache.hpp>
+#include <ppengine/ops/detail/sycl.hpp>
+
+namespace ppengine::ops {
+namespace experimental = sycl::ext::oneapi::experimental;
+namespace {
+
+std::vector<std::string> options_for(const Device& device) {
+#ifdef __x86_64__
+  if (device.info().is_cpu) return {"-DPPENGINE_X86"};  // its own instructions may be used
+#endif
+  static_cast<void>(device);
+  return {};
+}
+
+// The kernels of a file: compiled in this process, or before.
+struct Compiled {
+  std::optional<KernelBundle> bundle;
+  std::optional<CachedProgram> cached;
+
+  sycl::kernel kernel(const std::string& name) { return cached ? cached->kernel(name) : bundle.value().ext_oneapi_get_kernel(name); }
+};
+
+// All that a compiled file depends on.
+std::string everything(const Device& device, const KernelSource& source) {
+  std::string text(source.text);
+  for (const KernelSource& header : kernel_headers()) text.append("\n").append(header.name).append("\n").append(header.text);
+  for (const std::string& option : options_for(device)) text.append("\n").append(option);
+  return text;
+}
+
+Compiled build(const Device& device, const KernelSource& source) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string key = everything(device, source);
+  if (auto found = load_program(device, source.name, key)) return {{}, std::move(found)};
+  experimental::include_files headers;
+  for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
+  try {
+    auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,
+                                                                 std::string(source.text), experimental::properties{headers});
+    auto built = experimental::build(bundle, experimental::properties{experimental::build_options{options_for(device)}});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
+    store_program(device, source.name, key, built);
+    return {std::move(built), {}};
+  } catch (const sycl::exception& e) {
+    throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()),
+                      ExitCode::failed);
+  }
+}
+
+}  // namespace
+
+struct KernelLibrary::Impl {
+  struct Entry {
+    std::once_flag once;
+    Compiled compiled;
+  };
+  Device& device;
+  std::mutex mutex;
+  std::map<std::string, Entry, std::less<>> bundles;
+  std::map<std::string, Kernel, std::less<>> kernels;
+
+  Entry& bundle(std::string_view file) {
+    Entry* entry;
+    {
+      std::lock_guard lock(mutex);
+      entry = &bundles[std::string(file)];
+    }
+    std::call_once(entry->once, [&] { entry->compiled = build(device, kernel_source(file)); });
+    return *entry;
+  }
+};
+
+// Compiled kernels stay until the process ends. The run-time compiler keeps tables of them that are gone before a device with static
+// lifetime is destroyed at exit, and freeing a bundle then crashes.
+KernelLibrary::KernelLibrary(Device& device) : impl_(std::make_shared<Impl>(device)) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<Impl>>;  // never destroyed, still reachable
+  const std::lock_guard lock(mutex);
+  kept.push_back(impl_);
+}
+
+const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {
+  const std::string key = fmt::format("{}/{}", file, name);
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (auto found = impl_->kernels.find(key); found != impl_->kernels.end()) return found->second;
+  }
+  auto& entry = impl_->bundle(file);
+  std::lock_guard lock(impl_->mutex);
+  return impl_->kernels.try_emplace(key, Kernel{entry.compiled.kernel(std::string(name))}).first->second;
+}
+
+void KernelLibrary::prepare() {
+  std::vector<std::future<void>> building;
+  for (const KernelSource& source : kernel_sources())
+    building.push_back(std::async(std::launch::async, [this, &source] { impl_->bundle(source.name); }));
+  for (auto& one : building) one.get();
+}
+
+std::future<void> KernelLibrary::prepare_soon(std::vector<std::string> files) {
+  return std::async(std::launch::async, [this, files = std::move(files)] {
+    for (const std::string& file : files) impl_->bundle(file);
+  });
+}
+
+size_t KernelLibrary::lookups() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->kernels.size();
+}
+
+}  // namespace ppengine::ops

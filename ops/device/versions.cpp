@@ -1,0 +1,20 @@
+// Which SYCL and oneDNN are in use.
+#include <ppengine/ops/device/versions.hpp>
+
+#include <fmt/core.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <sycl/version.hpp>
+
+namespace ppengine::ops {
+
+std::string sycl_version() {
+  return fmt::format("{}.{}.{} (compiler {})", __LIBSYCL_MAJOR_VERSION, __LIBSYCL_MINOR_VERSION, __LIBSYCL_PATCH_VERSION,
+                     __SYCL_COMPILER_VERSION);
+}
+
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
+}  // namespace ppengine::ops

@@ -1,0 +1,238 @@
+// Checkpoints, written aside by all ranks and swapped in at the end.
+#include <ppengine/runs/checkpoint.hpp>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <ppengine/base/detail/json.hpp>
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
+#include <ppengine/comm/gather.hpp>
+#include <ppengine/models/files/parameters.hpp>
+#include <ppengine/models/files/safetensors_writer.hpp>
+#include <ppengine/models/files/weights.hpp>
+
+namespace ppengine::runs {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* state_file = "trainer_state.json";
+
+// One file of a checkpoint: weights, or one state of the optimizer for each of them.
+std::vector<models::TensorSpec> weight_tensors(const models::ModelConfig& config) {
+  std::vector<models::TensorSpec> tensors;
+  for (const models::Parameter& one : models::list_parameters(config)) tensors.push_back({one.name, models::StoredType::f32, one.shape});
+  return tensors;
+}
+
+std::vector<models::TensorSpec> optimizer_tensors(const models::ModelConfig& config, const std::vector<std::string>& states) {
+  std::vector<models::TensorSpec> tensors;
+  for (const std::string& state : states)
+    for (const models::Parameter& one : models::list_parameters(config)) tensors.push_back({one.name + "." + state, models::StoredType::f32, one.shape});
+  return tensors;
+}
+
+// Calls visit(range, info) for every parameter of a stage, or of several stages that use one only for the owner. In the order of the graph,
+// which all tensor-parallel ranks share.
+template <class Visit>
+void for_each_parameter(engine::ModelRank& model, int stage, bool owned_only, Visit&& visit) {
+  for (int id : model.cuts()[static_cast<size_t>(stage)].parameters)
+    if (!owned_only || model.owner(id) == stage)
+      visit(*model.parameters(stage).find(id), model.graph().parameters()[static_cast<size_t>(id)]);
+}
+
+// The parts that tensor-parallel ranks have of one tensor, put together; all of them call it.
+std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement placement, const std::vector<float>& part) {
+  std::vector<float> whole(static_cast<std::size_t>(placement.whole.count()));
+  const auto parts = comm::gather(tensor, part);
+  for (placement.rank = 0; placement.rank < placement.ranks; ++placement.rank)
+    engine::put_part(placement, parts[static_cast<std::size_t>(placement.rank)], whole);  // parts need not be even
+  return whole;
+}
+
+// All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
+void write_part(models::SafetensorsWriter& writer, engine::Trainer& trainer, const std::string& suffix,
+                const std::function<const float*(int stage)>& flat) {
+  std::vector<float> host;
+  const comm::Mesh& mesh = trainer.mesh();
+  for (int stage : trainer.model().stages()) {
+    const float* const whole = trainer.whole(stage, flat(stage));
+    if (mesh.place().data != 0) continue;
+    for_each_parameter(trainer.model(), stage, true, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      host.resize(range.count);
+      trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, whole, host);
+      if (info.placement.is_split()) host = gather_whole(mesh.tensor(), info.placement, host);
+      if (mesh.place().tensor == 0) writer.write(info.name + suffix, 0, host.data(), host.size() * sizeof(float));
+    });
+  }
+  writer.sync();
+}
+
+std::string state_json(const RunState& state, const engine::Optimizer& optimizer) {
+  nlohmann::json json{{"step", state.step},
+                      {"seed", state.seed},
+                      {"data", state.data},
+                      {"epoch", state.position.epoch},
+                      {"next_sequence", state.position.next},
+                      {"optimizer", optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd"},
+                      {"optimizer_steps", optimizer.steps()},
+                      {"optimizer_states", optimizer.state_names()}};
+  return json.dump(2) + "\n";
+}
+
+// Files that make the folder complete for Hugging Face: all small ones but the weights and what is written anew.
+void copy_companions(const fs::path& from, const fs::path& to) {
+  if (from.empty()) return;
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename().string();
+    const bool wanted = entry.is_regular_file() &&
+                        (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
+    if (!wanted || name == "config.json" || name == state_file || name.ends_with(".index.json")) continue;
+    fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
+  }
+}
+
+// The new folder takes the place of the old one in a single step where the system can swap names.
+void swap_in(const fs::path& fresh, const fs::path& folder) {
+  const fs::path old = folder.string() + ".old";
+  std::error_code ignored;
+  if (fs::exists(folder)) {
+    constexpr unsigned rename_exchange = 2;
+    if (syscall(SYS_renameat2, AT_FDCWD, fresh.c_str(), AT_FDCWD, folder.c_str(), rename_exchange) != 0) {
+      fs::remove_all(old, ignored);
+      rename_and_sync(folder, old);
+      rename_and_sync(fresh, folder);
+    }
+    fs::remove_all(fresh, ignored);
+    fs::remove_all(old, ignored);
+  } else {
+    rename_and_sync(fresh, folder);
+  }
+  sync_folder(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
+}
+
+fs::path without_slash(const fs::path& folder) {
+  const fs::path plain = fs::absolute(folder).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
+// Where a checkpoint is written until it is whole.
+fs::path aside_of(const fs::path& folder) { return folder.string() + ".saving"; }
+
+void make_aside(const fs::path& aside) {
+  std::error_code failed;
+  fs::remove_all(aside, failed);
+  fs::create_directories(aside, failed);
+  if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
+}
+
+}  // namespace
+
+void check_can_save(const fs::path& target) {
+  const fs::path folder = without_slash(target), aside = aside_of(folder);
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
+  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
+    throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
+  make_aside(aside);
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+}
+
+std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
+  const fs::path file = folder / state_file;
+  struct stat info{};
+  if (stat(file.c_str(), &info) != 0) return {};
+  try {
+    const nlohmann::json json = read_json(file, 1 << 20);
+    return SavedCheckpoint{JsonPlace(json, file.string()).at("step").integer(0, INT64_MAX),
+                           fmt::format("{}.{}.{}", info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec)};
+  } catch (const Error&) {  // not one of ours
+    return {};
+  }
+}
+
+void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
+                     const fs::path& model_folder) try {
+  const fs::path folder = without_slash(target), aside = aside_of(folder);
+  comm::Communicator& world = trainer.mesh().world();
+  engine::Optimizer& optimizer = trainer.optimizer();
+  const auto states = optimizer.state_names();
+  const models::SafetensorsLayout weights(weight_tensors(config));
+  const models::SafetensorsLayout moments(optimizer_tensors(config, states), UINT64_MAX, "optimizer");
+  if (world.rank() == 0) {
+    make_aside(aside);
+    models::SafetensorsWriter::create(aside, weights);
+    if (!states.empty()) models::SafetensorsWriter::create(aside, moments);
+  }
+  world.barrier();
+  auto writer = models::SafetensorsWriter::open(aside, weights);
+  write_part(writer, trainer, "", [&](int stage) { return trainer.model().parameters(stage).values(); });
+  if (!states.empty()) {
+    auto more = models::SafetensorsWriter::open(aside, moments);
+    for (size_t i = 0; i < states.size(); ++i)
+      write_part(more, trainer, "." + states[i], [&](int stage) { return optimizer.state(stage, i); });
+  }
+  world.barrier();
+  if (world.rank() == 0) {
+    models::SafetensorsWriter::open(aside, weights).commit();
+    if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
+    copy_companions(model_folder, aside);
+    write_file_atomically(aside / "config.json", models::config_json(config, "float32"));
+    write_file_atomically(aside / state_file, state_json(state, optimizer));
+    swap_in(aside, folder);
+  }
+  world.barrier();
+} catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
+  throw Error(error.what());
+}
+
+RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const models::ModelConfig& config) {
+  const fs::path file = folder / state_file;
+  if (!fs::exists(file))
+    throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
+  const nlohmann::json json = read_json(file, 1 << 20);
+  const JsonPlace root(json, file.string());
+  root.expect_object();
+  constexpr std::int64_t most = INT64_MAX;
+  RunState state;
+  state.step = root.at("step").integer(0, most);
+  state.seed = static_cast<std::uint64_t>(root.integer_or("seed", 0, INT64_MIN, most));
+  state.data = root.string_or("data", "");
+  state.position.epoch = static_cast<std::uint64_t>(root.at("epoch").integer(0, most));
+  state.position.next = static_cast<std::uint64_t>(root.at("next_sequence").integer(0, most));
+
+  models::load_weights(trainer.model(), trainer.pipeline().stream(), config, models::WeightFiles::open(folder));
+  engine::Optimizer& optimizer = trainer.optimizer();
+  const auto states = optimizer.state_names();
+  const char* kind = optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd";
+  if (root.at("optimizer").string() != kind)
+    throw FileError(fmt::format("{}: was saved by the optimizer {}, not {}: give --optimizer {}", file.string(),
+                                root.at("optimizer").string(), kind, root.at("optimizer").string()));
+  optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
+  if (states.empty()) return state;
+  const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
+  std::vector<float> host;
+  const auto load = [&](size_t i, int stage) {
+    for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      const models::StoredTensor& stored = moments.at(info.name + "." + states[i]);
+      const auto elements = static_cast<std::size_t>(info.whole_shape().count());
+      if (stored.elements != elements)
+        throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
+      host.resize(elements);
+      models::read_f32(stored, 0, elements, host.data());
+      trainer.model().parameters(stage).load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
+    });
+  };
+  for (size_t i = 0; i < states.size(); ++i)
+    for (int stage : trainer.model().stages()) load(i, stage);
+  return state;
+}
+
+}  // namespace ppengine::runs

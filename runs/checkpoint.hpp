@@ -1,0 +1,41 @@
+// Checkpoints: a Hugging Face folder plus the optimizer's state and where the run was. Every rank writes its part; the folder takes its
+// name only when it is whole, and until then the one before stays.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/config.hpp>
+#include <ppengine/models/data/data.hpp>
+
+namespace ppengine::runs {
+
+struct RunState {
+  std::int64_t step = 0;
+  std::uint64_t seed = 0;
+  models::DataPosition position;
+  std::string data;  // what --data was
+};
+
+// FileError, before a run has done any work, where its checkpoint could not be written to `folder` or would replace something that is no
+// model folder.
+void check_can_save(const std::filesystem::path& folder);
+
+// A whole checkpoint in the folder: its step, and what tells it from one that was there before. Nothing where there is none: one that
+// was not finished lies elsewhere and is not looked at.
+struct SavedCheckpoint {
+  std::int64_t step = 0;
+  std::string mark;
+};
+std::optional<SavedCheckpoint> find_checkpoint(const std::filesystem::path& folder);
+
+// All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
+void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
+                     const std::filesystem::path& model_folder);
+
+// Weights, optimizer state and run state of a checkpoint, on any number of ranks and stages. FileError for what is missing or broken.
+RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config);
+
+}  // namespace ppengine::runs

@@ -1,0 +1,80 @@
+// Generation from a model folder: prompts as text or ids in, text and ids out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ppengine/engine/parallel.hpp>
+#include <ppengine/runs/generator.hpp>
+#include <ppengine/models/source.hpp>
+
+namespace ppengine::runs {
+
+struct GenerationOptions {
+  std::string model;
+  std::vector<std::string> texts;              // the prompts, or
+  std::vector<std::vector<std::int32_t>> ids;  // their tokens
+  std::int64_t max_new_tokens = 128;
+  SamplingOptions sampling;
+  std::vector<std::string> stops;  // text that ends a request and is not shown
+  bool ignore_eos = false;
+  std::int64_t batch_size = 0;  // requests that run at once; 0: chosen
+  std::int64_t cache_memory =
+      0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
+  engine::ParallelOptions parallel;
+  ops::WeightStorage weights;     // how the linears' weights are stored
+  std::uint64_t weight_seed = 0;  // of presets
+  // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the
+  // end of a request.
+  std::function<void(std::size_t prompt, std::int32_t id, std::string_view text)> on_token{};
+  std::function<void(std::size_t prompt, const struct GeneratedText& result)> on_finished{};
+};
+
+struct GeneratedText {
+  std::vector<std::int32_t> prompt_ids;
+  Generated generated;
+  std::optional<std::string> text;  // none without a tokenizer
+  bool stopped = false;             // by a stop string
+};
+
+// Everything that can be refused is refused by the constructor, before ranks start: ConfigError, FileError.
+class GenerationRun {
+ public:
+  explicit GenerationRun(GenerationOptions options);
+
+  // All ranks call it; the first one's on_token and on_finished are called.
+  void run(comm::Communicator& world) const;
+
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  std::size_t prompts() const { return prompts_.size(); }
+  // New tokens that the model's context leaves room for in the longest prompt, where that is less than asked for.
+  std::optional<std::int64_t> shortened_to() const;
+
+ private:
+  GeneratorOptions generator_options() const;
+  std::int64_t capacity() const;
+  void submit(Generator& generator) const;
+
+  GenerationOptions options_;
+  models::ModelSource source_;
+  std::optional<models::Tokenizer> tokenizer_;
+  std::vector<std::vector<std::int32_t>> prompts_;
+  std::size_t longest_ = 0;
+};
+
+// Bytes of keys and values that a token takes on the rank where that is most.
+std::int64_t cache_bytes_per_token(const models::ModelSource& source, const engine::ParallelOptions& parallel);
+
+// The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
+// that divide each stage.
+std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,
+                                                      comm::Communicator& pipeline, std::uint64_t weight_seed,
+                                                      const ops::WeightStorage& weights = {}, int tensor_rank = 0);
+// ConfigError for what does not go together.
+void check(const ops::WeightStorage& weights, const engine::ParallelOptions& parallel);
+
+}  // namespace ppengine::runs

@@ -1,0 +1,82 @@
+// Generator: continues token sequences over a pipeline of ranks, several requests at once. Every rank makes one; the
+// first rank is given the requests and hears of the tokens.
+//
+//   Generator generator(model, {.capacity = 256}, pipeline);
+//   if (pipeline.rank() == 0) generator.submit({.prompt = ids, .on_token = [](std::int32_t id) { std::cout << id <<
+//   "\n"; return true; }}); generator.run();  // on all ranks, until every request is finished
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/stage/program.hpp>
+#include <ppengine/runs/sampler.hpp>
+
+namespace ppengine::runs {
+
+enum class Finish { length, end_token, cancelled };
+const char* finish_name(Finish finish);  // "length", "end_token", "cancelled"
+
+struct Generated {
+  std::vector<std::int32_t> ids;  // with the end token that finished it
+  Finish finish = Finish::length;
+  std::int64_t prompt_tokens = 0;
+  double prefill_seconds = 0;  // from the request's turn to its first token
+  double decode_seconds = 0;   // from the first token to the last
+  double prefill_tokens_per_second() const { return prefill_seconds > 0 ? double(prompt_tokens) / prefill_seconds : 0.0; }
+  double decode_tokens_per_second() const { return ids.size() > 1 && decode_seconds > 0 ? double(ids.size() - 1) / decode_seconds : 0.0; }
+};
+
+struct GenerationRequest {
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_new_tokens = 128;  // fewer where the cache is full before
+  SamplingOptions sampling;
+  std::vector<std::int32_t> end_ids;  // any of them ends the request
+  // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
+  // cancel.
+  std::function<bool(std::int32_t id)> on_token{};
+  std::function<void(const Generated&)> on_finished{};
+};
+
+struct GeneratorOptions {
+  std::int64_t capacity = 0;             // tokens that a request can reach, prompt included
+  int groups = 1;                        // microbatches in flight; as many as ranks keep all of them busy
+  std::int64_t sequences = 1;            // requests of a group that go through the stages together
+  std::int64_t chunk = 512;              // tokens of a prompt that go through the stages at once
+  comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
+};
+
+class Generator {
+ public:
+  // `pipeline`: the ranks that hold the stages, in order.
+  Generator(engine::ModelRank& model, const GeneratorOptions& options, comm::Communicator& pipeline);
+  ~Generator();
+
+  // Compiles for prompts of this length. Not needed, but then the first such prompt waits for it. All ranks call it.
+  void prepare(std::int64_t prompt_length);
+
+  // On the first rank, from any thread. Requests run in the order of submission; the number that identifies a request
+  // is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
+  // that the model does not know.
+  std::uint64_t submit(GenerationRequest request);
+  // A request that waits or runs ends before its next token; on_finished is called. Nothing happens for one that is
+  // finished.
+  void cancel(std::uint64_t number);
+
+  // All ranks; returns when every request is finished. May be called again.
+  void run();
+
+  std::size_t cache_bytes() const;  // of this rank
+  void set_profile(engine::Profile* profile);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ppengine::runs

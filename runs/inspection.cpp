@@ -1,0 +1,84 @@
+// What a model is made of and what it needs.
+#include <ppengine/runs/inspection.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/stage/plan_memory.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/files/parameters.hpp>
+
+namespace ppengine::runs {
+namespace {
+
+// What the values of a stage take for one sequence of this length, if all of them are kept for the backward.
+std::int64_t activation_elements(const engine::Graph& graph, const engine::StageCut& cut, std::int64_t length) {
+  std::int64_t width = 0;
+  const auto add = [&](int value) { width += graph.values()[static_cast<std::size_t>(value)].width; };
+  std::ranges::for_each(cut.receives, add);
+  for (int i = cut.begin; i < cut.end; ++i) add(graph.nodes()[static_cast<std::size_t>(i)].output);
+  return width * length;
+}
+
+}  // namespace
+
+std::int64_t cache_width(const models::ModelConfig& config) {
+  return config.llama() ? 2 * config.llama()->kv_heads * config.llama()->head_size : 2 * config.width();
+}
+
+Inspection inspect_model(const std::string& folder_or_preset, const InspectionOptions& options) {
+  const models::ModelSource model = models::open_model(folder_or_preset);
+  const auto graph = models::build_graph(model.config);
+  const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : model.sequence_length;
+  if (options.parallel.stages > 0)  // more than the model can have are refused before a plan of that size is made
+    engine::make_cuts(*graph, options.parallel, options.parallel.stages, options.microbatch_size, length);
+  const schedules::Plan plan = engine::make_plan(options.parallel, false);
+  const auto cuts = engine::make_cuts(*graph, options.parallel, plan.stages, options.microbatch_size, length);
+  const std::int64_t size = options.parallel.type == ops::Type::bf16 ? 2 : 4;
+
+  Inspection result;
+  result.family = model.config.family_name();
+  result.sequence_length = length;
+  const auto list = models::list_parameters(model.config);
+  std::vector<const models::StoredTensor*> stored(list.size(), nullptr);
+  std::optional<models::WeightFiles> files;
+  if (model.folder) {
+    files = models::WeightFiles::open(*model.folder);
+    stored = models::match_parameters(model.config, *files);
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    InspectedParameter one{list[i].name, list[i].shape, stored[i] ? stored[i]->type_name : "", list[i].elements(), {}};
+    const int id = graph->find_parameter(one.name);
+    for (std::size_t s = 0; s < cuts.size(); ++s)
+      if (std::ranges::binary_search(cuts[s].parameters, id)) one.stages.push_back(static_cast<int>(s));
+    result.parameters += one.elements;
+    if (stored[i]) result.stored_bytes += static_cast<std::int64_t>(stored[i]->bytes);
+    result.list.push_back(std::move(one));
+  }
+
+  result.ranks.resize(static_cast<std::size_t>(plan.ranks));
+  for (int s = 0; s < plan.stages; ++s) {
+    const engine::StageCut& cut = cuts[static_cast<std::size_t>(s)];
+    const auto node = [&](int i) -> const engine::Node& { return graph->nodes()[static_cast<std::size_t>(i)]; };
+    InspectedStage stage{plan.rank_of(s), node(cut.begin).module, node(cut.end - 1).module, 0};
+    for (int id : cut.parameters) stage.parameters += graph->parameters()[static_cast<std::size_t>(id)].shape.count();
+    std::int64_t attentions = 0;
+    for (int i = cut.begin; i < cut.end; ++i) attentions += std::string_view(node(i).op->kind()) == "attention";
+    InspectedRank& rank = result.ranks[static_cast<std::size_t>(stage.rank)];
+    rank.stages.push_back(s);
+    rank.parameters += stage.parameters;
+    rank.weights += stage.parameters * (size == 4 ? 4 : 6);  // bf16 beside f32 master weights
+    rank.gradients += 4 * stage.parameters;
+    rank.optimizer += 8 * stage.parameters;
+    rank.activations +=
+        engine::count_blocks(plan, s).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
+    rank.inference_weights += size * stage.parameters;
+    rank.cache += attentions * cache_width(model.config) * length * size;
+    result.stages.push_back(std::move(stage));
+  }
+  return result;
+}
+
+}  // namespace ppengine::runs

@@ -1,0 +1,134 @@
+// Choosing the next token from logits, and watching streamed text for stop strings.
+#include <ppengine/runs/sampler.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/data/counter_random.hpp>
+
+namespace ppengine::runs {
+namespace {
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+std::int32_t argmax(std::span<const float> logits) {
+  std::size_t best = 0;
+  float largest = lowest;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] > largest) largest = logits[i], best = i;
+  return static_cast<std::int32_t>(best);
+}
+
+}  // namespace
+
+void check(const SamplingOptions& options) {
+  const auto refuse = [](const char* flag, double value, const char* range) {
+    throw ConfigError(fmt::format("{} {}: must be {}", flag, value, range));
+  };
+  if (!(options.temperature >= 0 && options.temperature <= 1e6)) refuse("--temperature", options.temperature, "0 (greedy) or more");
+  if (options.top_k < 0) refuse("--top-k", static_cast<double>(options.top_k), "0 (all) or more");
+  if (!(options.top_p > 0 && options.top_p <= 1)) refuse("--top-p", options.top_p, "above 0 and at most 1");
+  if (!(options.min_p >= 0 && options.min_p <= 1)) refuse("--min-p", options.min_p, "between 0 and 1");
+  if (!(options.repetition_penalty > 0 && options.repetition_penalty <= 1e6))
+    refuse("--repetition-penalty", options.repetition_penalty, "above 0");
+}
+
+Sampler::Sampler(const SamplingOptions& options, std::uint64_t request) : options_(options), request_(request) { check(options); }
+
+std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32_t> history) {
+  PPENGINE_ASSERT(!logits.empty());
+  if (options_.repetition_penalty != 1.0) {
+    const auto penalty = static_cast<float>(options_.repetition_penalty);
+    candidates_.assign(history.begin(), history.end());
+    std::sort(candidates_.begin(), candidates_.end());
+    candidates_.erase(std::unique(candidates_.begin(), candidates_.end()), candidates_.end());
+    for (std::int32_t id : candidates_)
+      if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) {
+        float& logit = logits[static_cast<std::size_t>(id)];
+        logit = logit < 0 ? logit * penalty : logit / penalty;
+      }
+  }
+  const std::int32_t best = argmax(logits);
+  if (options_.temperature == 0 || options_.top_k == 1) return best;
+  const float largest = logits[static_cast<std::size_t>(best)];
+  if (!(largest > lowest) || std::isinf(largest)) return best;
+
+  // Probabilities up to a factor, for all tokens; then the sets are narrowed by top-k, top-p and min-p in this order.
+  const double scale = 1.0 / options_.temperature;
+  probabilities_.resize(logits.size());
+  candidates_.clear();
+  double total = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double probability = logits[i] > lowest ? std::exp((logits[i] - largest) * scale) : 0.0;  // NaN counts as none
+    probabilities_[i] = static_cast<float>(probability);
+    total += probabilities_[i];
+  }
+  // What cannot survive top-p needs no sorting: below this, even all of them together are less than 1 - top_p.
+  const bool narrow_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < logits.size();
+  const double floor = narrow_k ? 0 : (1 - options_.top_p) * total / static_cast<double>(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (probabilities_[i] > 0 && probabilities_[i] >= floor) candidates_.push_back(static_cast<std::int32_t>(i));
+  const auto probability = [&](std::int32_t id) { return probabilities_[static_cast<std::size_t>(id)]; };
+  const auto before = [&](std::int32_t a, std::int32_t b) {
+    return probability(a) != probability(b) ? probability(a) > probability(b) : a < b;
+  };
+  if (narrow_k && candidates_.size() > static_cast<std::size_t>(options_.top_k)) {
+    const auto k = static_cast<std::size_t>(options_.top_k);
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k - 1), candidates_.end(), before);
+    const float last = probability(candidates_[k - 1]);
+    std::erase_if(candidates_, [&](std::int32_t id) { return probability(id) < last; });  // ties stay, as in transformers
+    total = 0;
+    for (std::int32_t id : candidates_) total += probability(id);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), before);
+  if (options_.top_p < 1) {
+    double sum = 0;
+    std::size_t kept = 0;
+    while (kept < candidates_.size() && sum < options_.top_p * total) sum += probability(candidates_[kept++]);
+    candidates_.resize(std::max<std::size_t>(kept, 1));
+  }
+  if (options_.min_p > 0) std::erase_if(candidates_, [&](std::int32_t id) { return probability(id) < options_.min_p * probability(best); });
+
+  total = 0;
+  for (std::int32_t id : candidates_) total += probability(id);
+  double point = models::random_uniform(options_.seed, request_, history.size()) * total;
+  for (std::int32_t id : candidates_) {
+    point -= probability(id);
+    if (point < 0) return id;
+  }
+  return candidates_.back();
+}
+
+StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  for (const std::string& stop : stops_)
+    if (stop.empty()) throw ConfigError("a stop string must not be empty");
+}
+
+std::string StopMatcher::push(std::string_view text) {
+  if (stopped_) return "";
+  held_ += text;
+  std::size_t first = std::string::npos;
+  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+  if (first != std::string::npos) {
+    stopped_ = true;
+    std::string out = held_.substr(0, first);
+    held_.clear();
+    return out;
+  }
+  std::size_t keep = 0;  // the longest end of the text that begins a stop string
+  for (const std::string& stop : stops_)
+    for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n)
+      if (std::string_view(held_).ends_with(std::string_view(stop).substr(0, n))) keep = n;
+  std::string out = held_.substr(0, held_.size() - keep);
+  held_.erase(0, held_.size() - keep);
+  return out;
+}
+
+std::string StopMatcher::finish() { return stopped_ ? "" : std::exchange(held_, ""); }
+
+}  // namespace ppengine::runs

@@ -1,0 +1,56 @@
+// Choosing the next token from logits. Random numbers are a function of (seed, request, position), so that the result
+// does not depend on batching, on the split, or on what else is running.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ppengine::runs {
+
+struct SamplingOptions {
+  double temperature = 0.0;  // 0: greedy
+  std::int64_t top_k = 0;    // 0: all
+  double top_p = 1.0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
+  std::uint64_t seed = 0;
+};
+
+// ConfigError for values out of range.
+void check(const SamplingOptions& options);
+
+class Sampler {
+ public:
+  explicit Sampler(const SamplingOptions& options, std::uint64_t request = 0);
+
+  // The token after history (prompt and what was generated so far). Changes logits in place. In Hugging Face's order:
+  // repetition penalty, temperature, top-k, top-p, min-p. Of equal logits the smaller id wins.
+  std::int32_t choose(std::span<float> logits, std::span<const std::int32_t> history);
+
+ private:
+  SamplingOptions options_;
+  std::uint64_t request_;
+  std::vector<std::int32_t> candidates_;
+  std::vector<float> probabilities_;
+};
+
+// Watches streamed text for stop strings, and holds back what may become one.
+class StopMatcher {
+ public:
+  explicit StopMatcher(std::vector<std::string> stops);
+
+  // The text that may be shown now. After a stop string was found nothing more comes; the stop string is not shown.
+  std::string push(std::string_view text);
+  std::string finish();  // what was held back, at the end of the text
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace ppengine::runs

@@ -1,0 +1,76 @@
+// A training run from start to end: model, data, steps, evaluations, checkpoints. One call per rank; a listener hears what happens.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/data/data.hpp>
+#include <ppengine/models/source.hpp>
+
+namespace ppengine::runs {
+
+// What train, eval and bench read.
+struct DataChoice {
+  std::string data = "synthetic";
+  std::int64_t sequence_length = 0;  // 0: the model's
+  std::int64_t batch_size = 0;       // sequences per step over all ranks; 0: one per microbatch
+  models::DataOrder order = models::DataOrder::sequential;
+  std::uint64_t seed = 0;
+};
+
+struct TrainingOptions {
+  std::string model;
+  DataChoice data;
+  engine::TrainerOptions trainer;
+  engine::LrSchedule lr;
+  std::int64_t steps = 100;
+  int accumulate = 1;               // batches whose gradients make one update
+  bool dropout = false;             // the configuration's dropout
+  std::string save;                 // folder; empty: no checkpoints
+  std::int64_t save_every = 0;      // steps; 0: at the end only
+  std::string resume;               // checkpoint to go on from
+  std::string eval_data;            // empty: no evaluation between steps
+  std::int64_t eval_every = 0;      // 0: at the end only
+  std::int64_t eval_sequences = 0;  // 0: all of a file, 64 of made-up data
+  bool record = false;              // keep the timelines of all steps (traces), not only of the last one
+};
+
+struct RunInfo {
+  int ranks = 1, stages = 1, microbatches = 1;
+  std::int64_t parameters = 0, sequence_length = 0, batch_size = 0, sequences = 0;
+  std::string data, device;
+  std::int64_t first_step = 1, steps = 0;
+  std::vector<engine::ModelRank::StagePlace> stage_places;
+};
+
+// All methods but stop_requested are called on rank 0 only.
+class TrainingListener {
+ public:
+  virtual ~TrainingListener() = default;
+  virtual void started(const RunInfo&) {}
+  virtual void stepped(const engine::StepResult&, std::size_t /*peak_bytes of rank 0*/) {}
+  virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
+  virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
+  virtual bool stop_requested() { return false; }  // asked on rank 0 after every step
+};
+
+struct TrainingResult {
+  bool interrupted = false;
+  engine::StepResult last;
+  std::vector<std::size_t> peak_bytes;  // per rank
+  std::vector<double> idle_share;       // per rank, of the last step
+  schedules::Plan plan;
+  // What each rank did, in the last step or (with `record`) in all of them one after the other.
+  std::vector<std::vector<engine::TimedAction>> timelines;
+  std::vector<std::vector<engine::TimedReduction>> reductions;  // in the same steps
+};
+
+TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);
+
+// The sequences as a batch of "input_ids" and "targets".
+engine::Batch read_batch(const models::TokenSource& source, std::span<const std::uint64_t> sequences);
+
+}  // namespace ppengine::runs
