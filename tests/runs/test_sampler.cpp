@@ -10,7 +10,6 @@
 #include "../models/helpers.hpp"
 
 using namespace ppengine;
-using namespace ppengine::models;
 using namespace ppengine::runs;
 
 namespace {
