@@ -8,6 +8,7 @@ function(ppengine_comm_module name)
   target_link_libraries(ppengine_comm_${name} PRIVATE ppengine_options ppengine fmt::fmt Threads::Threads ${ARG_LINK})
   target_link_options(ppengine_comm_${name} PRIVATE ${ARG_OPTIONS})
   install(TARGETS ppengine_comm_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ppengine)
+  set_property(GLOBAL APPEND PROPERTY PPENGINE_COMM_MODULES ppengine_comm_${name})
 endfunction()
 
 find_library(PPENGINE_CCL_CPU NAMES libccl.a PATHS ${PPENGINE_TOOLCHAIN_LIB} PATH_SUFFIXES ccl/cpu/lib NO_DEFAULT_PATH)

@@ -10,8 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ppengine::models::NpyFile opened(file.fill(data, size));
     std::int64_t all = 0;
     for (std::uint64_t i = 0; i < opened.elements(); ++i) all ^= opened.at(i);
-    static volatile std::int64_t sink;
-    sink = all;
+    ppengine::test::keep(all);
   } catch (const ppengine::FileError&) {
   }
   return 0;

@@ -25,8 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       } catch (const ppengine::FileError&) {
       }
     }
-    static volatile std::uint64_t sink;
-    sink = sum;
+    ppengine::test::keep(sum);
   } catch (const ppengine::FileError&) {
   }
   return 0;

@@ -10,6 +10,12 @@
 
 namespace ppengine::test {
 
+// Uses a value as far as the compiler can tell, so that it cannot leave out the reads that made it.
+template <class T>
+void keep(const T& value) {
+  asm volatile("" : : "r,m"(value) : "memory");
+}
+
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(fd_)) {}

@@ -1,4 +1,4 @@
-# Fuzz targets: the readers of model folders and token files. Included by tests/models.
+# Fuzz targets: the readers of model folders and token files. Included by tests/fuzz.
 set(_fuzz ${PROJECT_SOURCE_DIR}/tests/fuzz)
 set(_models ${PROJECT_SOURCE_DIR}/models)
 set(_base ${PROJECT_SOURCE_DIR}/base)
