@@ -139,8 +139,6 @@ void BenchGenerateFlags::run() {
     throw ConfigError(fmt::format("--prompt-tokens {} and --new-tokens {} do not fit the model's context of {}", prompt_tokens, new_tokens,
                                   source.config.positions()));
   const engine::ParallelOptions options = parallel.options();
-  if (options.data != 1)
-    throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
   runs::check(weights.get(), options);
   MeasuredGeneration result;
   const bool prints = parallel.run(options, [&](comm::Communicator& world) {
@@ -194,7 +192,7 @@ void add_bench_generate(CLI::App& bench) {
   command->add_option("--repeat", flags->repeat, "Runs measured (default 3)")->check(CLI::Range(1, 10000));
   command->add_flag("--profile", flags->profile, "Where rank 0's time goes, op by op (measured in one more run)");
   flags->weights.add(*command);
-  flags->parallel.add(*command);
+  flags->parallel.add(*command, Use::inference);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n  ppengine bench generate --model gpt2\n  ppengine bench generate --model mid --pp 2 --batch-size 8 "

@@ -8,6 +8,7 @@
 #include <ppengine/engine/measure/measure.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/source.hpp>
+#include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
 #include "progress.hpp"
@@ -38,14 +39,17 @@ struct Measured {
   double backward = 0, communication = 0, overlap = 0;
   std::vector<engine::TimedReduction> buckets;
   StagePlaces stages;
+  std::int64_t length = 0;  // tokens of a sequence
 };
 
 Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
-                 const engine::TrainerOptions& options, std::int64_t batch_size, std::int64_t length, comm::Communicator& world) {
-  const auto source = models::open_data("synthetic", {length, model.config.vocabulary(), flags.data.choice.seed, {}});
+                 const engine::TrainerOptions& options, std::int64_t batch_size, comm::Communicator& world) {
+  const auto source = runs::open_source(model, flags.data.get());
+  const std::int64_t length = source->length();
   engine::Trainer trainer(graph, options, world, batch_size, length);
-  models::DataSampler sampler(source->sequences(), models::DataOrder::sequential, 0);
+  models::DataSampler sampler(source->sequences(), flags.data.get().order, flags.data.choice.seed);
   Measured result;
+  result.length = length;
   result.stages = trainer.model().stage_places();
   world.barrier();
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
@@ -97,13 +101,13 @@ void BenchTrainFlags::run() {
   const std::int64_t per_microbatch = model == "tiny" ? 2 : 1;
   const std::int64_t batch_size =
       data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
-  const std::int64_t length = data.choice.sequence_length > 0 ? data.choice.sequence_length : source.sequence_length;
   Measured result;
   const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
-    Measured mine = measure(*this, source, graph, options, batch_size, length, world);
+    Measured mine = measure(*this, source, graph, options, batch_size, world);
     if (world.rank() == 0) result = std::move(mine);
   });
   if (!prints) return;
+  const std::int64_t length = result.length;
   const double tokens = double(batch_size * length), flops = engine::training_flops(*graph, batch_size, length);
   const double share = flops / result.seconds.median / result.rate;
   if (json) {
@@ -148,11 +152,11 @@ void BenchTrainFlags::run() {
 }  // namespace
 
 void add_bench_train(CLI::App& bench) {
-  auto* command = bench.add_subcommand("train", "Training steps of a model on synthetic data");
+  auto* command = bench.add_subcommand("train", "Training steps of a model");
   auto flags = std::make_shared<BenchTrainFlags>();
   command->add_option("--model", flags->model, "Preset or model folder (default tiny)")->type_name("DIR|PRESET");
   flags->data.add(*command, false);
-  flags->parallel.add(*command);
+  flags->parallel.add(*command, Use::training);
   flags->gradients.add(*command);
   command->add_option("--link", flags->link, "Simulate a slower link between ranks, in MB/s")->check(CLI::Range(0.0, 1e6));
   command->add_option("--warmup", flags->warmup, "Steps before measuring (default 2)")->check(CLI::Range(0, 10000));

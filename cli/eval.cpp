@@ -70,7 +70,7 @@ void add_eval(CLI::App& app) {
       ->required();
   flags->data.add(*command, true);
   flags->weights.add(*command);
-  flags->parallel.add(*command);
+  flags->parallel.add(*command, Use::evaluation);
   command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")
       ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")

@@ -149,7 +149,7 @@ void add_generate(CLI::App& app) {
       ->group(group);
   command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
   flags->weights.add(*command);
-  flags->parallel.add(*command);
+  flags->parallel.add(*command, Use::inference);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n"

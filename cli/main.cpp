@@ -16,7 +16,7 @@
 
 #include "commands.hpp"
 #include "settings.hpp"
-#include "suggest.hpp"
+#include "usage.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -61,34 +61,6 @@ void add_footers(CLI::App& app) {
   }
 }
 
-// What was wrong with a command line that left words over or chose no command.
-std::string explain_leftover(const CLI::App& app, const CommandLine& line, const std::string& otherwise) {
-  const std::vector<std::string> leftover = app.remaining(true);
-  CLI::App* command = line.commands.back();
-  if (leftover.empty()) return otherwise;
-  const std::string word = leftover[0].substr(0, leftover[0].find('='));
-  const bool is_flag = word.starts_with('-');
-  std::vector<std::string> known;
-  if (is_flag) {
-    for (const CLI::App* each : line.commands)
-      for (const CLI::Option* option : each->get_options())
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  } else {
-    for (const CLI::App* each : command->get_subcommands([](CLI::App*) { return true; })) known.push_back(each->get_name());
-    if (known.empty()) return fmt::format("unexpected argument '{}'", word);
-  }
-  const std::string meant = nearest(word, known);
-  return fmt::format("there is no {} '{}'{}", is_flag ? "flag" : "command", word,
-                     meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
-}
-
-int usage_error(const std::string& text, const CommandLine& line) {
-  std::string called = "ppengine";
-  for (size_t i = 1; i < line.commands.size(); ++i) called += " " + line.commands[i]->get_name();
-  fmt::print(stderr, "ppengine: {}\n  '{} --help' says more\n", text, called);
-  return static_cast<int>(ExitCode::usage);
-}
-
 int run(int argc, char** argv) {
   CLI::App app{"ppengine trains and runs neural networks split into pipeline stages over several devices."};
   app.name("ppengine");
@@ -103,7 +75,10 @@ int run(int argc, char** argv) {
       "Exit codes: 0 fine, 1 the run failed, 2 wrong usage or input file, 3 no such device, 4 a peer was lost,\n130 interrupted.");
   Verbosity verbosity;
   add_flags(app, verbosity);
-  app.parse_complete_callback([&] { verbosity.apply(); });
+  app.parse_complete_callback([&] {
+    verbosity.apply();
+    warn_of_unknown_variables(app);
+  });
   add_bench(app);
   add_devices(app);
   add_plan(app);
@@ -118,6 +93,7 @@ int run(int argc, char** argv) {
   }
 
   const CommandLine line = complete_command_line(app, std::vector<std::string>(argv + 1, argv + argc));
+  if (!line.repeated.empty()) return usage_error(fmt::format("{} was given more than once; give it once", line.repeated), line);
   std::vector<std::string> arguments(line.arguments.rbegin(), line.arguments.rend());  // CLI11 wants the last one first
   try {
     app.parse(arguments);
@@ -125,13 +101,9 @@ int run(int argc, char** argv) {
     return app.exit(e);
   } catch (const CLI::RuntimeError& e) {  // a command that ends with a code of its own and has said why
     return e.get_exit_code();
-  } catch (const CLI::ExtrasError& e) {
-    return usage_error(explain_leftover(app, line, e.what()), line);
-  } catch (const CLI::RequiredError& e) {
-    return usage_error(explain_leftover(app, line, e.what()), line);
   } catch (const CLI::ParseError& e) {
-    const std::string origin = origin_in(e.what(), line);
-    return usage_error(origin.empty() ? e.what() : fmt::format("{}: {}", origin, e.what()), line);
+    const std::string text = explain(e, app, line), origin = origin_in(text, line);
+    return usage_error(origin.empty() ? text : fmt::format("{}: {}", origin, text), line);
   }
   return static_cast<int>(ExitCode::ok);
 }

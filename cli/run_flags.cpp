@@ -6,46 +6,68 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
 #include <ppengine/schedules/csv.hpp>
+
+#include "plural.hpp"
 
 namespace ppengine::cli {
 
-void ParallelFlags::add(CLI::App& command) {
+void ParallelFlags::add(CLI::App& command, Use use) {
   const char* group = "Parallel";
-  command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
-  command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  pp_ = command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  if (use != Use::inference)
+    command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  if (use != Use::inference)
+    command
+        .add_flag("--sequence-parallel", sequence_parallel,
+                  "Tensor-parallel ranks divide the tokens too, for norms and residuals: less memory")
+        ->group(group);
   command
-      .add_flag("--sequence-parallel", sequence_parallel,
-                "Tensor-parallel ranks divide the tokens too, for norms and residuals: less memory")
-      ->group(group);
-  command.add_option("--stages", stages, "Stages of the pipeline (default: --pp, or twice that for V schedules)")
+      .add_option("--stages", stages,
+                  use == Use::inference ? "Stages of the pipeline (default: --pp)"
+                                        : "Stages of the pipeline (default: --pp, or twice that for interleaved and V schedules)")
       ->check(CLI::Range(1, 65535))
       ->group(group);
-  auto* named =
-      command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
-  command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule")->type_name("FILE")->excludes(named)->group(group);
-  command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
+  if (use != Use::inference) add_plan_flags(command, group);
   command.add_option("--split", split, "Modules at which a stage begins, in order (default: balanced by cost)")
       ->delimiter(',')
       ->type_name("FQN,...")
       ->group(group);
-  command
-      .add_option("--balance", balance,
-                  "Costs that balance the stages in training: measured in a short warm-up, estimated from arithmetic, or auto (default): "
-                  "measured where results have the same bits for any split, that is without --shard and for --dp 1 or 2")
-      ->check(CLI::IsMember({"auto", "estimated", "measured"}))
+  if (use == Use::training)
+    command
+        .add_option("--balance", balance,
+                    "Costs that balance the stages: measured in a short warm-up, estimated from arithmetic, or auto (default): "
+                    "measured where results have the same bits for any split, that is without --shard and for --dp 1 or 2")
+        ->check(CLI::IsMember({"auto", "estimated", "measured"}))
+        ->group(group);
+  if (use != Use::inference) add_sharding_flags(command, group);
+  command.add_option("--dtype", dtype, "Type of activations and weights in compute (default f32)")
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(group);
+  RankFlags::add(command, group);
+}
+
+void ParallelFlags::add_plan_flags(CLI::App& command, const char* group) {
+  auto* named =
+      command.add_option("--schedule", schedule, "Schedule by name (default 1f1b); 'ppengine plan --help' lists them")->group(group);
+  command.add_option("--plan", plan, "Plan file (CSV) in place of a schedule; its rows are the ranks of the pipeline")
+      ->type_name("FILE")
+      ->excludes(named)
+      ->group(group);
+  command.add_option("--microbatches", microbatches, "Microbatches of a step and data-parallel rank (default: two per rank)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+}
+
+void ParallelFlags::add_sharding_flags(CLI::App& command, const char* group) {
   command.add_flag("--shard", shard, "Split parameters, gradients and optimizer state over the data-parallel ranks")->group(group);
   command
       .add_option("--active-stages", active_stages,
                   "With --shard: stages of a rank that are gathered at the same time, at most (default 3)")
       ->check(CLI::Range(1, 65535))
       ->group(group);
-  command.add_option("--dtype", dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}))->group(group);
-  RankFlags::add(command, group);
 }
 
 int ParallelFlags::ranks() const {
@@ -54,8 +76,14 @@ int ParallelFlags::ranks() const {
   return static_cast<int>(all);
 }
 
-engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
+engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) {
   engine::ParallelOptions result;
+  if (!plan.empty()) {
+    result.plan = schedules::load_plan(plan, microbatches);
+    if (pp_ && pp_->count() == 0) pp = result.plan->ranks;
+    if (pp != result.plan->ranks)
+      throw ConfigError(fmt::format("{} has {}, and --pp is {}: leave --pp out", plan, plural(result.plan->ranks, "row"), pp));
+  }
   result.pipeline = pp;
   result.data = dp;
   result.tensor = tp;
@@ -69,8 +97,7 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
   result.shard = shard;
   result.active_stages = active_stages;
   result.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
-  if (!plan.empty()) {
-    result.plan = schedules::load_plan(plan, microbatches);
+  if (result.plan) {
     result.microbatches = result.plan->microbatches;
     if (result.stages == 0) result.stages = result.plan->stages;
   } else {
@@ -81,6 +108,9 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) const {
     if (!split.empty() && result.stages == 0) result.stages = static_cast<int>(split.size()) + 1;
   }
   result.device = open_device();
+  if (result.device && result.type == ops::Type::bf16 && !result.device->info().native_bf16)
+    log::warning(fmt::format("--dtype bf16: {} emulates it, which is slower than f32 (memory and messages still halve)",
+                             result.device->info().name));
   return result;
 }
 

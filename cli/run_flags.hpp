@@ -12,6 +12,12 @@
 
 namespace ppengine::cli {
 
+// What a command does with ranks: it takes the parallel flags that mean something to that, and refuses the others.
+//   training    all of them
+//   evaluation  all but how stages are balanced, which is measured in training only
+//   inference   --pp, --tp, --stages, --split, --dtype: a generator has no microbatches, no copies, and contiguous stages
+enum class Use { training, evaluation, inference };
+
 struct ParallelFlags : RankFlags {
   int pp = 1, dp = 1, tp = 1;
   bool sequence_parallel = false;
@@ -25,14 +31,19 @@ struct ParallelFlags : RankFlags {
   int active_stages = 3;
   std::string dtype = "f32";
 
-  void add(CLI::App& command);
+  void add(CLI::App& command, Use use);
   int ranks() const;  // refuses more than anybody can start
-  // Checked and completed; opens the device. batch_size counts where microbatches are chosen.
-  engine::ParallelOptions options(std::int64_t batch_size = 0) const;
+  // Checked and completed; opens the device. batch_size counts where microbatches are chosen. A plan file without --pp sets `pp`.
+  engine::ParallelOptions options(std::int64_t batch_size = 0);
   // Runs a function once per rank; true where results are to be printed (rank_flags.hpp).
   [[nodiscard]] bool run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
     return RankFlags::run(ranks(), options.device, rank);
   }
+
+ private:
+  const CLI::Option* pp_ = nullptr;
+  void add_plan_flags(CLI::App& command, const char* group);
+  void add_sharding_flags(CLI::App& command, const char* group);
 };
 
 // How inference stores the weights of linears.

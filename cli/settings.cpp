@@ -12,6 +12,8 @@
 
 #include <ppengine/base/error.hpp>
 
+#include "resume.hpp"
+
 namespace ppengine::cli {
 namespace {
 
@@ -22,6 +24,10 @@ CLI::App* find_command(CLI::App* app, const std::string& name) {
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
+
+bool takes_one_value(const CLI::Option& option) {
+  return option.get_items_expected_max() == 1 && takes_value(option) && option.get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
+}
 
 bool settable(const CLI::App& app, const CLI::Option& option) {
   if (option.get_lnames().empty()) return false;
@@ -35,6 +41,7 @@ class Completer {
   CommandLine complete() {
     add_environment();
     if (const std::string file = config_file(); !file.empty()) add_file(file);
+    if (!resume_.empty()) add_checkpoint();
     CommandLine line;
     size_t from = 0;
     for (const Level& level : levels_) {
@@ -45,6 +52,7 @@ class Completer {
     }
     line.arguments.insert(line.arguments.end(), typed_.begin() + from, typed_.end());
     line.added = added_;
+    line.repeated = repeated_;
     return line;
   }
 
@@ -64,6 +72,7 @@ class Completer {
         const CLI::Option* option = note_typed(word.substr(0, equals));
         if (option && equals == std::string::npos && takes_value(*option) && i + 1 < typed_.size()) ++i;
         if (option && option->check_name("--config")) config_ = equals == std::string::npos ? typed_[i] : word.substr(equals + 1);
+        if (option && option->check_name("--resume")) resume_ = equals == std::string::npos ? typed_[i] : word.substr(equals + 1);
       } else if (CLI::App* command = find_command(levels_.back().app, word)) {
         levels_.push_back({command, i + 1, {}});
       }
@@ -84,7 +93,7 @@ class Completer {
   const CLI::Option* note_one(const std::string& name) {
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level)
       if (const CLI::Option* option = level->app->get_option_no_throw(name)) {
-        given_.insert(option);
+        if (!given_.insert(option).second && takes_one_value(*option)) repeated_ = name;
         return option;
       }
     return nullptr;
@@ -100,6 +109,7 @@ class Completer {
     given_.insert(&option);
     const std::string flag = "--" + option.get_lnames()[0];
     added_.push_back({flag, origin});
+    if (flag == "--resume" && !values.empty()) resume_ = values.back();
     for (const std::string& value : values) {
       if (value.empty() && takes_value(option)) {
         level.added.push_back(flag);
@@ -137,6 +147,13 @@ class Completer {
       throw FileError(line ? fmt::format("{}:{}: not TOML: {}", path, line, e.description())
                            : fmt::format("{}: {}", path, e.description()));
     }
+  }
+
+  // What a run was made with holds for the one that goes on from it, unless it is told otherwise.
+  void add_checkpoint() {
+    Level& level = levels_.back();
+    for (const auto& [name, value] : settings_to_restore(*level.app, resume_, [&](const CLI::Option& one) { return given_.contains(&one); }))
+      add(level, *level.app->get_option("--" + name), {value}, "the checkpoint " + resume_);
   }
 
   [[noreturn]] void reject(const toml::node& node, const std::string& text) const {
@@ -198,7 +215,7 @@ class Completer {
   std::vector<Level> levels_;
   std::set<const CLI::Option*> given_;
   std::vector<Setting> added_;
-  std::string config_;
+  std::string config_, resume_, repeated_;
   std::string file_;
 };
 

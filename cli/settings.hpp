@@ -1,6 +1,6 @@
 // Flags that come from the environment (PPENGINE_SEQ_LEN for --seq-len) and from the TOML file given by --config.
 // They reach the parser as if they had been typed: what is typed wins over the environment, the environment over the
-// file.
+// file, and that over what the checkpoint given by --resume was made with.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,6 +18,7 @@ struct Setting {
 struct CommandLine {
   std::vector<std::string> arguments;  // typed ones, and the added ones behind the command that they belong to
   std::vector<Setting> added;
+  std::string repeated;             // a flag with one value that was typed twice
   std::vector<CLI::App*> commands;  // the application, the command, the command below it
 };
 

@@ -11,7 +11,9 @@
 #include <ppengine/runs/checkpoint.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 #include "progress.hpp"
+#include "resume.hpp"
 #include "run_flags.hpp"
 #include "stage_list.hpp"
 #include "timeline_files.hpp"
@@ -37,7 +39,7 @@ struct TrainFlags {
   bool no_decay_1d = false, json = false;
 
   void add(CLI::App& command);
-  void run();
+  void run(CLI::App& command);
   void survive_losses();
 };
 
@@ -110,7 +112,7 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--model", options.model, "Model folder (Hugging Face's layout), or demo, tiny, mid, gpt2 with random weights")
       ->type_name("DIR|PRESET");
   data.add(command, true);
-  parallel.add(command);
+  parallel.add(command, Use::training);
   gradients.add(command);
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
@@ -174,7 +176,9 @@ void TrainFlags::survive_losses() {
   };
 }
 
-void TrainFlags::run() {
+void TrainFlags::run(CLI::App& command) {
+  options.settings = settings_of(command);
+  if (!options.resume.empty()) warn_of_differences(command, options.resume);
   survive_losses();
   if (options.model.empty()) options.model = options.resume;
   if (options.model.empty()) throw ConfigError("--model is required: a folder, or demo, tiny, mid or gpt2");
@@ -227,7 +231,7 @@ void add_train(CLI::App& app) {
       "  ppengine train --model tiny --data synthetic --pp 2 --launch processes\n"
       "  ppengine train --model tiny --data synthetic --dp 2 --shard --launch processes\n"
       "  ppengine train --model tiny --data synthetic --pp 2 --steps 10 --timeline steps.html --trace steps.json");
-  command->callback([flags] { flags->run(); });
+  command->callback([flags, command] { flags->run(*command); });
 }
 
 }  // namespace ppengine::cli

@@ -82,7 +82,8 @@ std::string state_json(const RunState& state, const engine::Optimizer& optimizer
                       {"next_sequence", state.position.next},
                       {"optimizer", optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd"},
                       {"optimizer_steps", optimizer.steps()},
-                      {"optimizer_states", optimizer.state_names()}};
+                      {"optimizer_states", optimizer.state_names()},
+                      {"settings", state.settings}};
   return json.dump(2) + "\n";
 }
 
@@ -156,6 +157,18 @@ std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
   } catch (const Error&) {  // not one of ours
     return {};
   }
+}
+
+std::map<std::string, std::string> saved_settings(const fs::path& folder) {
+  const fs::path file = folder / state_file;
+  std::error_code failed;
+  if (!fs::exists(file, failed)) return {};
+  const nlohmann::json json = read_json(file, 1 << 20);
+  std::map<std::string, std::string> settings;
+  if (const auto found = json.find("settings"); found != json.end() && found->is_object())
+    for (const auto& [name, value] : found->items())
+      if (value.is_string()) settings[name] = value.get<std::string>();
+  return settings;
 }
 
 void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,8 @@ struct RunState {
   std::int64_t step = 0;
   std::uint64_t seed = 0;
   models::DataPosition position;
-  std::string data;  // what --data was
+  std::string data;                             // what --data was
+  std::map<std::string, std::string> settings;  // what the run was made with, by the flag's name
 };
 
 // FileError, before a run has done any work, where its checkpoint could not be written to `folder` or would replace something that is no
@@ -30,6 +32,9 @@ struct SavedCheckpoint {
   std::string mark;
 };
 std::optional<SavedCheckpoint> find_checkpoint(const std::filesystem::path& folder);
+
+// What the run of a checkpoint was made with; empty where there is none, or where it does not say.
+std::map<std::string, std::string> saved_settings(const std::filesystem::path& folder);
 
 // All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
 void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,

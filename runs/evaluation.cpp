@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
@@ -27,12 +26,12 @@ std::int64_t count_sequences(const models::TokenSource& source, std::int64_t lim
   return static_cast<std::int64_t>(std::min(most, source.sequences()));
 }
 
-EvaluationResult evaluate_all(const models::TokenSource& source, std::int64_t sequences, engine::Evaluator& evaluator, std::int64_t batch_size,
+EvaluationResult evaluate_all(const models::TokenSource& source, models::DataSampler order, std::int64_t sequences,
+                              engine::Evaluator& evaluator, std::int64_t batch_size,
                               const std::function<void(std::int64_t first)>& before_batch) {
   EvaluationResult result;
   for (std::int64_t first = 0; first < sequences; first += batch_size) {
-    std::vector<std::uint64_t> numbers(static_cast<std::size_t>(std::min(batch_size, sequences - first)));
-    std::iota(numbers.begin(), numbers.end(), static_cast<std::uint64_t>(first));
+    const auto numbers = order.next(static_cast<std::size_t>(std::min(batch_size, sequences - first)));
     if (before_batch) before_batch(first);
     const auto one = evaluator.run(read_batch(source, numbers));
     result.loss_sum += one.loss_sum;
@@ -46,7 +45,8 @@ EvaluationResult evaluate_all(const models::TokenSource& source, std::int64_t se
 double EvaluationResult::perplexity() const { return std::exp(loss()); }
 
 EvaluationResult evaluate(const models::TokenSource& source, engine::Evaluator& evaluator, std::int64_t batch_size, std::int64_t limit) {
-  return evaluate_all(source, count_sequences(source, limit), evaluator, batch_size, {});
+  const models::DataSampler in_order(source.sequences(), models::DataOrder::sequential, 0);
+  return evaluate_all(source, in_order, count_sequences(source, limit), evaluator, batch_size, {});
 }
 
 namespace {
@@ -115,7 +115,8 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   };
   const std::int64_t batch_size =
       options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
-  EvaluationResult result = evaluate_all(*source, sequences, evaluator, batch_size, [&](std::int64_t first) {
+  const models::DataSampler order(source->sequences(), options.data.order, options.data.seed);
+  EvaluationResult result = evaluate_all(*source, order, sequences, evaluator, batch_size, [&](std::int64_t first) {
     batch_first = first;
     if (options.progress && world.rank() == 0) options.progress(first, sequences);
   });

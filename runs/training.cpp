@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
@@ -24,6 +26,12 @@ models::DataOptions data_options(const models::ModelSource& model, const DataCho
   options.seed = choice.seed;
   if (choice.data.ends_with(".txt")) options.tokenizer = model.tokenizer();
   return options;
+}
+
+// A file may be named relative to another folder than it was.
+bool same_data(const std::string& before, const std::string& now) {
+  std::error_code failed;
+  return before == now || (std::filesystem::exists(before, failed) && std::filesystem::equivalent(before, now, failed));
 }
 
 }  // namespace
@@ -59,10 +67,10 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
 
   engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
-  RunState state{0, options.trainer.seed, {}, options.data.data};
+  RunState state{0, options.trainer.seed, {}, options.data.data, {}};
   if (!options.resume.empty()) {
     state = load_checkpoint(options.resume, trainer, model.config);
-    if (state.data == options.data.data)
+    if (same_data(state.data, options.data.data))
       sampler.seek(state.position);
     else
       log::warning(fmt::format("{} was trained on {}; {} starts from its beginning", options.resume, state.data, options.data.data));
@@ -70,6 +78,9 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   } else if (model.folder) {
     models::load_weights(trainer.model(), trainer.pipeline().stream(), model.config, models::WeightFiles::open(*model.folder));
   }
+  state.settings = options.settings;  // with what was chosen for this run: another number of ranks would choose otherwise
+  if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
+  if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
   trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank)

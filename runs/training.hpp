@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct TrainingOptions {
   std::string eval_data;            // empty: no evaluation between steps
   std::int64_t eval_every = 0;      // 0: at the end only
   std::int64_t eval_sequences = 0;  // 0: all of a file, 64 of made-up data
+  std::map<std::string, std::string> settings;  // what checkpoints say the run was made with; the command line restores its flags from it
   bool record = false;              // keep the timelines of all steps (traces), not only of the last one
 };
 

@@ -128,10 +128,12 @@ const Registry& builtin_schedules() {
     r.add({.name = "interleaved1f1b",
            .summary = "1F1B with several stages per rank",
            .title = "Interleaved 1F1B",
+           .default_per_rank = 2,
            .make = generators::interleaved_1f1b});
     r.add({.name = "loopedbfs",
            .summary = "breadth first over several stages per rank",
            .title = "Looped BFS",
+           .default_per_rank = 2,
            .any_placement = true,
            .make = generators::looped_bfs});
     r.add({.name = "interleavedzerobubble",

@@ -59,7 +59,7 @@ const Registry& builtin_schedules();
 
 // The common case: a built-in schedule on its own placement.
 Plan make_plan(std::string_view schedule, int ranks, int stages, int microbatches);
-// 2P for the V-shaped schedules, P for the others.
+// 2P for the V-shaped schedules, interleaved1f1b and loopedbfs (which with one stage per rank are 1F1B and GPipe), P for the others.
 int default_stages(std::string_view schedule, int ranks);
 
 }  // namespace ppengine::schedules
