@@ -13,3 +13,6 @@ set(_tokenizer added_tokens bpe decoders normal_form normalizers pieces pipeline
 list(TRANSFORM _tokenizer REPLACE "(.+)" "${_models}/tokenizer/\\1.cpp")
 ppengine_fuzz(tokenizer CORPUS ${_fuzz}/corpus/tokenizer LIBRARIES -lpcre2-8 SOURCES ${_fuzz}/fuzz_tokenizer.cpp ${_files} ${_base}/log.cpp
   ${_models}/tokenizer/tokenizer.cpp ${_tokenizer})
+set(_chat chat_template evaluator expressions filters lexer methods parser statements value)
+list(TRANSFORM _chat REPLACE "(.+)" "${_models}/chat/\\1.cpp")
+ppengine_fuzz(chat CORPUS ${_fuzz}/corpus/chat SOURCES ${_fuzz}/fuzz_chat.cpp ${_files} ${_chat})
