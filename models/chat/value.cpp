@@ -259,7 +259,9 @@ std::string to_json(const Value& value, const JsonStyle& style, int level) {
   if (!value.is_list() && !(value.is_dict() && !value.dict().is_namespace))
     throw TemplateError(fmt::format("tojson: an object of type {} is not JSON", value.type_name()));
   const auto new_line = [&](int at) {
-    return style.indent < 0 ? "" : "\n" + std::string(static_cast<std::size_t>(style.indent) * static_cast<std::size_t>(at), ' ');
+    std::string line;
+    if (style.indent >= 0) line.append(1, '\n').append(static_cast<std::size_t>(style.indent) * static_cast<std::size_t>(at), ' ');
+    return line;
   };
   std::string separator = style.item;
   if (style.indent >= 0 && separator == ", ") separator = ",";
