@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <mutex>
 
+#include <ppengine/base/error.hpp>
+
 namespace ppengine::environment {
 namespace {
 
@@ -37,6 +39,14 @@ bool onednn_enabled() {
   return value != "off" && value != "0";
 }
 
+std::string isa() {
+  const std::string value = get("PPENGINE_ISA");
+  if (value == "native") return "";
+  if (!value.empty() && value != "sse4" && value != "avx2" && value != "avx512")
+    throw ConfigError("PPENGINE_ISA=" + value + ": sse4, avx2, avx512 and native are available");
+  return value;
+}
+
 std::string cache_folder() {
   if (const std::string own = get("PPENGINE_CACHE"); !own.empty()) return own;
   if (const std::string xdg = get("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/ppengine";
@@ -51,7 +61,11 @@ void prepare_sycl() {
   std::call_once(once, [] {
     set_default("OCL_ICD_FILENAMES", opencl_driver());
     set_default("SYCL_CACHE_PERSISTENT", "1");
-    set_default("SYCL_CACHE_DIR", cache_folder() + "/kernels");
+    const std::string limit = isa();
+    set_default("SYCL_CACHE_DIR", cache_folder() + "/kernels" + (limit.empty() ? "" : "-" + limit));
+    // oneDNN and the CPU's OpenCL driver read these when they are first used.
+    set_default("ONEDNN_MAX_CPU_ISA", limit == "sse4" ? "SSE41" : limit == "avx2" ? "AVX2" : "");
+    set_default("CL_CONFIG_CPU_TARGET_ARCH", limit == "sse4" ? "corei7" : limit == "avx2" ? "core-avx2" : "");
   });
 }
 

@@ -8,6 +8,10 @@ namespace ppengine::environment {
 // PPENGINE_ONEDNN=off: every op runs on our own kernels.
 bool onednn_enabled();
 
+// PPENGINE_ISA: the best vector instructions that may be used (sse4, avx2, avx512), by the loops of ops/cpu, oneDNN and kernels on CPUs.
+// Empty: those that the CPU has ("native"). ConfigError for another word.
+std::string isa();
+
 // Where compiled kernels are kept between runs: PPENGINE_CACHE, else XDG_CACHE_HOME/ppengine, else ~/.cache/ppengine.
 std::string cache_folder();
 

@@ -47,6 +47,9 @@ void add_flags(CLI::App& app, Verbosity& verbosity) {
   auto* level = app.add_option("--log-level", verbosity.level, "How much to say (default: warning)")
                     ->check(CLI::IsMember({"error", "warning", "info", "debug", "off"}));
   auto* more = app.add_flag("-v,--verbose", verbosity.more, "Say more; twice for everything")->excludes(level);
+  app.add_option("--isa", "Best vector instructions to use on CPUs, ours and oneDNN's (default: what the CPU has)")
+      ->check(CLI::IsMember({"sse4", "avx2", "avx512", "native"}))
+      ->each([](const std::string& isa) { setenv("PPENGINE_ISA", isa.c_str(), 1); });  // read by the library, inherited by other ranks
   app.add_flag("-q,--quiet", verbosity.quiet, "Say nothing but errors")->excludes(level)->excludes(more);
 }
 
@@ -56,7 +59,7 @@ void add_footers(CLI::App& app) {
     const std::string own = command->get_footer();
     command->footer(own + (own.empty() ? "" : "\n\n") +
                     "Every flag can also be set in the environment (--seq-len as PPENGINE_SEQ_LEN) or in a TOML file\n"
-                    "(--config FILE). For all commands: --config, --log-level, -v, -q; see ppengine --help.");
+                    "(--config FILE). For all commands: --config, --isa, --log-level, -v, -q; see ppengine --help.");
     add_footers(*command);
   }
 }

@@ -1,5 +1,5 @@
-// Activations in f32 on CPUs with AVX-512.
-#include <ppengine/ops/cpu/avx512.hpp>
+// Activations in f32 on CPUs with vectors.
+#include <ppengine/ops/cpu/loops.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/implementations.hpp>
@@ -11,38 +11,39 @@ using cpu::floats;
 
 constexpr int64_t part = 16384;  // elements of a thread at a time
 
-const cpu::avx512::ActivationPasses& passes(ActivationKind kind) {
+const cpu::ActivationLoops& loops_of(ActivationKind kind) {
+  const cpu::ActivationTable& table = *cpu::activation_loops();
   switch (kind) {
     case ActivationKind::gelu_tanh:
-      return cpu::avx512::gelu_tanh;
+      return table.gelu_tanh;
     case ActivationKind::gelu_erf:
-      return cpu::avx512::gelu_erf;
+      return table.gelu_erf;
     case ActivationKind::silu:
-      return cpu::avx512::silu;
+      return table.silu;
     default:
-      return cpu::avx512::relu;
+      return table.relu;
   }
 }
 
 class CpuActivation final : public Activation {
  public:
-  explicit CpuActivation(const ActivationSpec& spec) : count_(spec.count), passes_(passes(spec.kind)) {}
+  explicit CpuActivation(const ActivationSpec& spec) : count_(spec.count), loops_(loops_of(spec.kind)) {}
 
   void forward(Stream& stream, const void* src, void* dst) override {
     stream.wait();
     cpu::for_parts(count_, part,
-                   [&](int64_t begin, int64_t end) { passes_.forward(floats(src) + begin, floats(dst) + begin, end - begin); });
+                   [&](int64_t begin, int64_t end) { loops_.forward(floats(src) + begin, floats(dst) + begin, end - begin); });
   }
   void backward_input(Stream& stream, const void* src, const void* diff_dst, void* diff_src) override {
     stream.wait();
     cpu::for_parts(count_, part, [&](int64_t begin, int64_t end) {
-      passes_.backward(floats(src) + begin, floats(diff_dst) + begin, floats(diff_src) + begin, end - begin);
+      loops_.backward(floats(src) + begin, floats(diff_dst) + begin, floats(diff_src) + begin, end - begin);
     });
   }
 
  private:
   int64_t count_;
-  const cpu::avx512::ActivationPasses& passes_;
+  const cpu::ActivationLoops& loops_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Attention in f32 on CPUs with AVX-512, in the calling thread.
-#include <ppengine/ops/detail/attention_implementations.hpp>
+// Attention in f32 on CPUs with vectors, in the calling thread.
 #include <ppengine/ops/cpu/attention_heads.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/detail/attention_implementations.hpp>
 
 namespace ppengine::ops {
 namespace {

@@ -1,5 +1,6 @@
 // How attention walks over a head: blocks of queries meet blocks of keys, so that what a thread holds does not grow with the length and
-// stays in its second cache. Within a block, 12 queries at a time go through all products while their scores are in the first cache.
+// stays in its second cache. Within a block, a tile of queries at a time goes through all products while their scores are in the first
+// cache.
 #include <ppengine/ops/cpu/attention_heads.hpp>
 
 #include <algorithm>
@@ -7,23 +8,19 @@
 #include <utility>
 #include <vector>
 
-#include <ppengine/ops/cpu/avx512_attention.hpp>
+#include <ppengine/ops/cpu/loops_attention.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
 
 namespace ppengine::ops::cpu {
 namespace {
 
-using avx512::panel_width;
-using avx512::tile_height;
-
-constexpr int64_t lanes = 16;
 // Blocks of queries and of keys, at most. The backward keeps two whole blocks of scores.
 constexpr int64_t forward_block = 384, backward_block = 192;
 // They consist of whole tiles, so that the tiles of keys and of queries have the same borders, and of whole panels: only on the diagonal
 // are there registers with keys that are not seen.
 constexpr int64_t block_step = 96;
 static_assert(forward_block % block_step == 0 && backward_block % block_step == 0);
-static_assert(block_step % tile_height == 0 && block_step % panel_width == 0);
+static_assert(block_step % most_tile_height == 0 && block_step % least_tile_height == 0 && block_step % most_panel_width == 0);
 
 constexpr int64_t up(int64_t count, int64_t by) { return divide_up(count, by) * by; }
 
@@ -32,10 +29,10 @@ class Scratch {
  public:
   explicit Scratch(int64_t floats) {
     struct alignas(64) Line {
-      float values[lanes];
+      float values[most_lanes];
     };
     thread_local std::vector<Line> lines;
-    const auto wanted = static_cast<size_t>(divide_up(floats, lanes));
+    const auto wanted = static_cast<size_t>(divide_up(floats, most_lanes));
     if (lines.size() < wanted) lines.resize(wanted);
     next_ = lines.data()->values;
   }
@@ -45,49 +42,57 @@ class Scratch {
   float* next_;
 };
 
-// 12 queries from some query on, or what is left of them, and those keys of a block that they see.
-struct Tile {
+// A tile's queries from some query on, or what is left of them, and those keys of a block that they see.
+struct QueryTile {
   int64_t height, seen;  // by the last query
-  avx512::Scores scores;
+  Scores scores;
 };
 
 // The steps of both directions.
 class Walk {
  public:
   Walk(const AttentionSpec& of, int64_t most)
-      : spec(of),
+      : products(*product_loops()),
+        loops(*attention_loops()),
+        lanes(products.lanes),
+        panel_width(products.panel_width),
+        tile_height(products.tile_height),
+        spec(of),
         width(of.head_dim),
         dst_row(of.heads * of.head_dim),
         block(std::min(most, up(std::max<int64_t>(of.length, 1), block_step))),
-        score_row(block + lanes),  // no power of two: columns of scores are read too
+        score_row(block + most_lanes),  // no power of two: columns of scores are read too
         panels(block * up(width, panel_width)) {}
 
   // Some tokens of one head, [count, width], as panels of a product over tokens.
   void pack(const float* tokens, int64_t row, int64_t count, float* to) const {
     for (int64_t n = 0; n < width; n += panel_width)
-      avx512::pack_panel(tokens + n, row, false, std::min(panel_width, width - n), count, to + n * block);
+      products.pack_panel(tokens + n, row, false, std::min(panel_width, width - n), count, to + n * block);
   }
   // The same for a product over the width, which has a column per token.
   void pack_transposed(const float* tokens, int64_t row, int64_t count, float* to) const {
     for (int64_t n = 0; n < count; n += panel_width)
-      avx512::pack_panel(tokens + n * row, row, true, std::min(panel_width, count - n), width, to + n * width);
+      products.pack_panel(tokens + n * row, row, true, std::min(panel_width, count - n), width, to + n * width);
   }
 
-  Tile tile(int64_t query, int64_t first_key, int64_t keys) const {
+  QueryTile tile(int64_t query, int64_t first_key, int64_t keys) const {
     const int64_t height = std::min(tile_height, spec.length - query), first_sees = std::min(keys, query + 1 - first_key);
     return {height, std::min(keys, query + height - first_key), {height, first_sees, keys, score_row, spec.scale}};
   }
   // scores[height, seen] = rows · keys, whole registers of them.
-  void multiply_by_keys(const Tile& tile, const float* rows, int64_t row, const float* transposed, float* scores) const {
-    avx512::multiply(
+  void multiply_by_keys(const QueryTile& tile, const float* rows, int64_t row, const float* transposed, float* scores) const {
+    loops.multiply(
         {tile.height, up(tile.seen, lanes), width, rows, row, false, transposed, width * panel_width, scores, score_row, false, nullptr});
   }
   // c[height, width] = factors · ((c +) scores[height, seen] · packed)
-  void multiply_scores(const Tile& tile, const float* scores, const float* packed, float* c, int64_t row, bool add,
+  void multiply_scores(const QueryTile& tile, const float* scores, const float* packed, float* c, int64_t row, bool add,
                        const float* factors = nullptr) const {
-    avx512::multiply({tile.height, width, tile.seen, scores, score_row, false, packed, block * panel_width, c, row, add, factors});
+    loops.multiply({tile.height, width, tile.seen, scores, score_row, false, packed, block * panel_width, c, row, add, factors});
   }
 
+  const ProductLoops& products;
+  const AttentionLoops& loops;
+  const int64_t lanes, panel_width, tile_height;
   const AttentionSpec& spec;
   const int64_t width, dst_row, block, score_row, panels;  // panels: floats of a packed block
 };
@@ -99,10 +104,11 @@ struct Head {
 
 void forward_head(const AttentionSpec& spec, const Head& head) {
   const Walk walk(spec, forward_block);
+  const int64_t tile_height = walk.tile_height;
   Scratch scratch(2 * walk.panels + tile_height * walk.score_row);
   float *const keys = scratch.take(walk.panels), *const values = scratch.take(walk.panels),
                *const scores = scratch.take(tile_height * walk.score_row);
-  float largest[forward_block], sums[forward_block], factors[tile_height];
+  float largest[forward_block], sums[forward_block], factors[most_tile_height];
   for (int64_t begin = 0; begin < spec.length; begin += walk.block) {
     std::fill_n(largest, walk.block, -std::numeric_limits<float>::infinity());
     std::fill_n(sums, walk.block, 0.0f);
@@ -113,11 +119,11 @@ void forward_head(const AttentionSpec& spec, const Head& head) {
       walk.pack_transposed(head.k + first_key * spec.k_stride, spec.k_stride, count, keys);
       walk.pack(head.v + first_key * spec.v_stride, spec.v_stride, count, values);
       for (int64_t query = begin; query < end; query += tile_height) {
-        const Tile tile = walk.tile(query, first_key, count);
+        const QueryTile tile = walk.tile(query, first_key, count);
         float *const tops = largest + query - begin, *const totals = sums + query - begin, *const dst = head.dst + query * walk.dst_row;
         walk.multiply_by_keys(tile, head.q + query * spec.q_stride, spec.q_stride, keys, scores);
-        avx512::softmax(tile.scores, scores, tops, totals, factors);
-        if (first_key > 0) avx512::scale_rows(dst, walk.dst_row, tile.height, walk.width, factors);
+        walk.loops.softmax(tile.scores, scores, tops, totals, factors);
+        if (first_key > 0) walk.loops.scale_rows(dst, walk.dst_row, tile.height, walk.width, factors);
         for (int64_t i = 0; last && i < tile.height; ++i) {
           factors[i] = 1.0f / totals[i];
           if (!head.saved) continue;
@@ -163,9 +169,10 @@ class Backward {
     const int64_t column = head * walk_.width, dst_row = walk_.dst_row, q_row = spec_.q_stride;
     walk_.pack(group_.q + begin * q_row + column, q_row, end - begin, packed_q_);
     walk_.pack(group_.diff_dst + begin * dst_row + column, dst_row, end - begin, packed_diff_);
-    float largest[tile_height], inverse[tile_height], deltas[tile_height];
+    float largest[most_tile_height], inverse[most_tile_height], deltas[most_tile_height];
+    const int64_t tile_height = walk_.tile_height;
     for (int64_t query = begin; query < end; query += tile_height) {
-      const Tile tile = walk_.tile(query, first_key, count);
+      const QueryTile tile = walk_.tile(query, first_key, count);
       const float* const saved = group_.saved + (head * spec_.length + query) * attention_saved;
       for (int64_t i = 0; i < tile.height; ++i) {
         largest[i] = saved[i * attention_saved];
@@ -175,21 +182,21 @@ class Backward {
       float *const p = p_ + (query - begin) * walk_.score_row, *const diff = diff_ + (query - begin) * walk_.score_row;
       walk_.multiply_by_keys(tile, group_.q + query * q_row + column, q_row, keys_, p);
       walk_.multiply_by_keys(tile, diff_dst, dst_row, values_, diff);
-      avx512::dot_rows(dst, diff_dst, dst_row, tile.height, walk_.width, deltas);
-      avx512::softmax_backward(tile.scores, p, diff, largest, inverse, deltas);
+      walk_.loops.dot_rows(dst, diff_dst, dst_row, tile.height, walk_.width, deltas);
+      walk_.loops.softmax_backward(tile.scores, p, diff, largest, inverse, deltas);
       walk_.multiply_scores(tile, diff, packed_keys_, group_.diff_q + query * q_row + column, q_row, first_key > 0);
     }
   }
 
   // What the block adds to the gradients of k and v.
   void sum_over_queries(int64_t begin, int64_t end, int64_t first_key, int64_t count, bool add) const {
-    const int64_t row = walk_.score_row;
+    const int64_t row = walk_.score_row, tile_height = walk_.tile_height, panel_width = walk_.panel_width;
     for (int64_t key = 0; key < count; key += tile_height) {
       const int64_t height = std::min(tile_height, count - key);
       const int64_t from = begin == first_key ? key : 0;  // the first query that sees one of them
       const auto multiply = [&](const float* scores, const float* packed, float* c, int64_t row_c) {
-        avx512::multiply({height, walk_.width, end - begin - from, scores + from * row + key, row, true, packed + from * panel_width,
-                          walk_.block * panel_width, c + (first_key + key) * row_c, row_c, add, nullptr});
+        walk_.loops.multiply({height, walk_.width, end - begin - from, scores + from * row + key, row, true, packed + from * panel_width,
+                              walk_.block * panel_width, c + (first_key + key) * row_c, row_c, add, nullptr});
       };
       multiply(diff_, packed_q_, group_.diff_k, spec_.k_stride);
       multiply(p_, packed_diff_, group_.diff_v, spec_.v_stride);

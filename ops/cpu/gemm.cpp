@@ -7,17 +7,15 @@
 
 #include <memory>
 
-#include <ppengine/ops/cpu/avx512.hpp>
+#include <ppengine/ops/cpu/loops.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
 
 namespace ppengine::ops::cpu {
 namespace {
 
-using avx512::panel_width;
-using avx512::tile_height;
-
-constexpr int64_t most_depth = 384;              // steps that are summed at once: a panel of them takes as much as the first cache has
-constexpr int64_t most_rows = 22 * tile_height;  // of a and c that meet a panel
+constexpr int64_t most_depth = 384;  // steps that are summed at once: a panel of them takes as much as the first cache has
+constexpr int64_t most_rows = 264;   // of a and c that meet a panel: whole tiles
+static_assert(most_rows % most_tile_height == 0 && most_rows % least_tile_height == 0);
 // Columns of c that one thread takes at a time, so that its part of c stays in the second cache while sums go on; more where a is
 // packed for them.
 constexpr int64_t most_columns = 384, most_columns_of_strips = 1024;
@@ -28,8 +26,8 @@ int64_t begin_of(int64_t i, int64_t count, int64_t total) { return i * total / c
 
 // Kept for the life of a thread.
 struct alignas(64) Packed {
-  float panel[most_depth * panel_width];
-  float strips[most_rows / tile_height * avx512::strip_floats(most_depth)];
+  float panel[most_depth * most_panel_width];
+  float strips[most_rows * most_depth + most_rows / least_tile_height * most_lanes];
 };
 Packed& packed_of_thread() {
   thread_local const auto packed = std::make_unique<Packed>();
@@ -37,33 +35,35 @@ Packed& packed_of_thread() {
 }
 
 void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+  const ProductLoops& loops = *product_loops();
+  const int64_t panel_width = loops.panel_width;
   Packed& packed = packed_of_thread();
   const int64_t row_b = g.transposed_b ? g.k : g.n;
   const auto b_at = [&](int64_t k, int64_t n) { return g.transposed_b ? g.b + n * row_b + k : g.b + k * row_b + n; };
   const int64_t most = divide_up(divide_up(g.k, divide_up(g.k, most_depth)), 16) * 16;
-  const int64_t rows = row_end - row_begin, tiles = divide_up(rows, tile_height);
+  const int64_t rows = row_end - row_begin, tiles = divide_up(rows, loops.tile_height);
   for (int64_t k = 0; k < g.k; k += most) {
     const int64_t depth = std::min(most, g.k - k);
     for (int64_t n = column_begin; n < column_end; n += panel_width) {
       const int64_t width = std::min(panel_width, column_end - n);
-      avx512::pack_panel(b_at(k, n), row_b, g.transposed_b, width, depth, packed.panel);
+      loops.pack_panel(b_at(k, n), row_b, g.transposed_b, width, depth, packed.panel);
       const bool last = n + panel_width >= column_end, at_end = k + most >= g.k;
       const int64_t next_n = !last ? n + panel_width : at_end ? column_end : column_begin;
       const int64_t next_k = !last ? k : at_end ? 0 : k + most;
       for (int64_t i = 0; i < tiles; ++i) {
         const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
-        float* const strip = packed.strips + i * avx512::strip_floats(depth);
+        float* const strip = packed.strips + i * loops.strip_floats(depth);
         // The first panel packs the strips, which are then still in the first cache.
-        if (g.transposed_a && n == column_begin) avx512::pack_strip(g.a + k * g.m + m, g.m, height, depth, strip);
+        if (g.transposed_a && n == column_begin) loops.pack_strip(g.a + k * g.m + m, g.m, height, depth, strip);
         const float* const a = g.transposed_a ? strip : g.a + m * g.k + k;
         float* const c = g.c + m * g.n + n;
         const float* const add = k > 0 ? c : g.add ? g.add + m * g.n + n : nullptr;
         const float* const next_c = i + 1 < tiles ? c + height * g.n : g.c + row_begin * g.n + next_n;
-        // Each of the first tiles fetches 32 by 32 floats of the next panel.
+        // Each of the first tiles fetches a square of the next panel.
         const int64_t fetched = std::min(i * panel_width, depth);
         const float* const next_b = g.transposed_b ? b_at(next_k + fetched, next_n) : b_at(next_k, next_n) + fetched * row_b;
-        avx512::multiply({height, width, depth, a, g.transposed_a ? 0 : g.k, packed.panel, k == 0 && g.bias ? g.bias + n : nullptr, add, c,
-                          g.n, next_c, next_b, row_b, fetched < depth ? panel_width : 0});
+        loops.multiply({height, width, depth, a, g.transposed_a ? 0 : g.k, packed.panel, k == 0 && g.bias ? g.bias + n : nullptr, add, c,
+                        g.n, next_c, next_b, row_b, fetched < depth ? panel_width : 0});
       }
     }
   }
@@ -71,9 +71,11 @@ void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t co
 
 }  // namespace
 
-bool has_avx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+bool has_vectors() { return product_loops() != nullptr; }
+const char* vector_target() { return has_vectors() ? product_loops()->target : "none"; }
 
 void gemm(const Gemm& g) {
+  const int64_t panel_width = product_loops()->panel_width;
   const int64_t row_parts = divide_up(g.m, most_rows), panels = divide_up(g.n, panel_width);
   const int64_t threads = oneapi::tbb::this_task_arena::max_concurrency();
   const int64_t wanted = threads * (g.transposed_a ? parts_per_thread_of_strips : parts_per_thread);
@@ -86,8 +88,9 @@ void gemm(const Gemm& g) {
 }
 
 void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate) {
-  for_parts(columns, avx512::sum_width,
-            [&](int64_t begin, int64_t end) { avx512::sum_rows(a + begin, columns, rows, end - begin, sums + begin, accumulate); });
+  const ProductLoops& loops = *product_loops();
+  for_parts(columns, loops.sum_width,
+            [&](int64_t begin, int64_t end) { loops.sum_rows(a + begin, columns, rows, end - begin, sums + begin, accumulate); });
 }
 
 }  // namespace ppengine::ops::cpu

@@ -1,11 +1,12 @@
-// Products and sums of f32 matrices on CPUs with AVX-512, by the calling thread and the workers that oneDNN and the OpenCL runtime use too.
+// Products and sums of f32 matrices on CPUs with vectors, by the calling thread and the workers that oneDNN and the OpenCL runtime use too.
 #pragma once
 
 #include <cstdint>
 
 namespace ppengine::ops::cpu {
 
-bool has_avx512();  // whether this CPU can
+bool has_vectors();           // whether this CPU can: it has vectors that the loops are compiled for
+const char* vector_target();  // which: "AVX2"
 
 // c[m,n] = a · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
 // on the number of rows, columns or threads.

@@ -1,4 +1,4 @@
-// Linear in f32 on CPUs with AVX-512: forward and weight gradient by cpu::gemm, the input gradient by oneDNN's sgemm
+// Linear in f32 on CPUs with vectors: forward and weight gradient by cpu::gemm, the input gradient by oneDNN's sgemm
 // (bench/linear_layouts.md has the rates).
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/linear_implementations.hpp>

@@ -1,5 +1,5 @@
-// Layer norm and RMS norm in f32 on CPUs with AVX-512.
-#include <ppengine/ops/cpu/avx512.hpp>
+// Layer norm and RMS norm in f32 on CPUs with vectors.
+#include <ppengine/ops/cpu/loops.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/implementations.hpp>
@@ -8,7 +8,6 @@ namespace ppengine::ops {
 namespace {
 
 using cpu::floats;
-using cpu::avx512::norm_columns;
 
 class CpuNorm final : public Norm {
  public:
@@ -18,8 +17,8 @@ class CpuNorm final : public Norm {
     stream.wait();
     const auto norms = describe(gamma, beta);
     cpu::for_parts(spec_.rows, part_, [&](int64_t row, int64_t end) {
-      cpu::avx512::norm_forward(norms, at(floats(src), row), at(floats(dst), row), mean ? mean + row : nullptr, rstd ? rstd + row : nullptr,
-                                end - row);
+      loops_.forward(norms, at(floats(src), row), at(floats(dst), row), mean ? mean + row : nullptr, rstd ? rstd + row : nullptr,
+                     end - row);
     });
   }
 
@@ -28,8 +27,8 @@ class CpuNorm final : public Norm {
     stream.wait();
     const auto norms = describe(gamma, nullptr);
     cpu::for_parts(spec_.rows, part_, [&](int64_t row, int64_t end) {
-      cpu::avx512::norm_backward_input(norms, at(floats(src), row), at(floats(diff_dst), row), mean ? mean + row : nullptr, rstd + row,
-                                       spec_.add_diff_src ? at(floats(add), row) : nullptr, at(floats(diff_src), row), end - row);
+      loops_.backward_input(norms, at(floats(src), row), at(floats(diff_dst), row), mean ? mean + row : nullptr, rstd + row,
+                            spec_.add_diff_src ? at(floats(add), row) : nullptr, at(floats(diff_src), row), end - row);
     });
   }
 
@@ -37,14 +36,14 @@ class CpuNorm final : public Norm {
                        float* diff_beta, bool accumulate) override {
     stream.wait();
     const auto norms = describe(nullptr, nullptr);
-    cpu::for_parts(spec_.width, norm_columns, [&](int64_t begin, int64_t end) {
-      cpu::avx512::norm_backward_weight(norms, floats(src) + begin, floats(diff_dst) + begin, mean, rstd, spec_.rows, end - begin,
-                                        diff_gamma + begin, spec_.bias ? diff_beta + begin : nullptr, accumulate);
+    cpu::for_parts(spec_.width, loops_.columns, [&](int64_t begin, int64_t end) {
+      loops_.backward_weight(norms, floats(src) + begin, floats(diff_dst) + begin, mean, rstd, spec_.rows, end - begin, diff_gamma + begin,
+                             spec_.bias ? diff_beta + begin : nullptr, accumulate);
     });
   }
 
  private:
-  cpu::avx512::Norms describe(const void* gamma, const void* beta) const {
+  cpu::Norms describe(const void* gamma, const void* beta) const {
     return {spec_.width, spec_.epsilon, spec_.kind == NormKind::layer, floats(gamma), spec_.bias ? floats(beta) : nullptr};
   }
   template <class T>
@@ -53,6 +52,7 @@ class CpuNorm final : public Norm {
   }
 
   NormSpec spec_;
+  const cpu::NormLoops& loops_ = *cpu::norm_loops();
   int64_t part_;  // rows of a thread at a time
 };
 

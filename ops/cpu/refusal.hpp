@@ -11,7 +11,7 @@ namespace ppengine::ops::cpu {
 inline Refusal refusal(const Device& device, Type type) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (!device.info().is_cpu) return "it is for CPUs";
-  if (!has_avx512()) return "this CPU has no AVX-512";
+  if (!has_vectors()) return "this CPU has none of SSE4, AVX2, AVX-512 and NEON";
   if (type != Type::f32) return "it is for f32";
   return {};
 }

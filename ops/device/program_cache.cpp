@@ -61,7 +61,7 @@ constexpr uint64_t max_bytes = uint64_t{64} << 20;
 
 uint64_t key_of(const Device& device, std::string_view source) {
   const sycl::device& on = device.impl().device;
-  return hash_text(fmt::format("{}\n{}\n{}\n{}.{}.{}\n{}", on.get_info<sycl::info::device::name>(),
+  return hash_text(fmt::format("{}\n{}\n{}\n{}\n{}.{}.{}\n{}", environment::isa(), on.get_info<sycl::info::device::name>(),
                                on.get_info<sycl::info::device::driver_version>(),
                                on.get_platform().get_info<sycl::info::platform::version>(), __LIBSYCL_MAJOR_VERSION,
                                __LIBSYCL_MINOR_VERSION, __LIBSYCL_PATCH_VERSION, source));

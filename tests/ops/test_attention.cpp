@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(every_size_matches_the_reference) {
   }
 }
 
-// On CPUs with AVX-512 tiles are 12 by 32, or 16 where that is enough, and blocks have 96, 192 or 384 tokens.
+// With AVX-512 tiles are 12 by 32, with AVX2 6 by 16, half as wide where that is enough, and blocks have 96, 192 or 384 tokens.
 BOOST_AUTO_TEST_CASE(every_border_of_tiles_and_blocks_matches_the_reference) {
   const auto device = devices().front();
   for (int64_t length : {2, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49}) check_on(device, make_spec(1, length, 2, 1, 20), 1e-5);
