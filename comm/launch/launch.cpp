@@ -14,6 +14,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/environment.hpp>
 #include <ppengine/comm/launch/spawn.hpp>
+#include <ppengine/comm/net/secret.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -75,9 +76,11 @@ class Run {
     std::vector<LaunchHost> hosts = options.hosts;
     if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
     const bool one_host = hosts.size() == 1;
-    const net::Socket listener = net::listen_on(0, one_host ? net::Reach::this_machine : net::Reach::anywhere);
-    const std::string first = hosts[0].name == "localhost" ? host_name() : hosts[0].name;
-    const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : first, net::port_of(listener));
+    const std::string first = one_host ? net::this_machine : hosts[0].name == "localhost" ? host_name() : hosts[0].name;
+    const net::Socket listener = net::listen_on(0, net::interface_for(first, one_host));
+    const std::string master = fmt::format("{}:{}", first, net::port_of(listener));
+    std::string secret = net::given_secret();
+    if (secret.empty()) secret = net::make_secret();
     ends_.resize(static_cast<size_t>(options.ranks));
     int rank = 0;
     for (const LaunchHost& host : hosts) {
@@ -97,7 +100,11 @@ class Run {
         env["PPENGINE_RESTART"] = std::to_string(attempt);
         if (rank == 0) env["PPENGINE_LISTENER"] = std::to_string(listener.fd());
         if (here && options.pin) spawning.cores = cores[static_cast<size_t>(local)];
-        if (!here) spawning.command = remote_command(options.remote_shell, host.name, spawning);
+        // Never on a command line, where other users of the machine can read it.
+        if (here)
+          env["PPENGINE_SECRET"] = secret;
+        else
+          spawning.input = secret + "\n", spawning.command = remote_command(options.remote_shell, host.name, spawning);
         add(spawn(spawning), rank, here);
       }
     }

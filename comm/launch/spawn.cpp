@@ -61,7 +61,10 @@ Child spawn(const SpawnOptions& options) {
   CPU_ZERO(&cores);
   for (const int core : options.cores) CPU_SET(static_cast<size_t>(core), &cores);
 
-  Pipe failed;
+  Pipe failed, input;
+  if (!options.input.empty() &&
+      write(input.write.fd(), options.input.data(), options.input.size()) != static_cast<ssize_t>(options.input.size()))
+    throw Error(fmt::format("cannot start a rank: {}", std::strerror(errno)));
   std::vector<Pipe> output(options.own_output ? 0 : 2);
   const pid_t parent = getpid();
   Child child;
@@ -74,8 +77,8 @@ Child spawn(const SpawnOptions& options) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0) dup2(nothing, 0);
+    const int from = options.input.empty() ? open("/dev/null", O_RDONLY) : input.read.fd();
+    if (from >= 0) dup2(from, 0);
     if (!options.own_output) {
       dup2(output[0].write.fd(), 1);
       dup2(output[1].write.fd(), 2);
@@ -105,11 +108,14 @@ std::vector<std::string> remote_command(const std::string& remote_shell, const s
     const std::string entry = *one;
     const auto equal = entry.find('=');
     for (const char* ours : {"PPENGINE_", "CCL_", "I_MPI_", "FI_", "NCCL_", "ONEAPI_", "ONEDNN_", "SYCL_", "UR_"})
-      if (entry.starts_with(ours)) variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
+      if (entry.starts_with(ours) && !entry.starts_with("PPENGINE_SECRET"))
+        variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
   }
-  std::string text = fmt::format("cd {} && exec env", quoted(std::filesystem::current_path().string()));
+  std::string text = fmt::format("IFS= read -r PPENGINE_SECRET && export PPENGINE_SECRET && cd {} && exec env",
+                                 quoted(std::filesystem::current_path().string()));
   for (const auto& [name, value] : variables) text += fmt::format(" {}={}", name, quoted(value));
   for (const std::string& word : options.command) text.append(1, ' ').append(quoted(word));
+  text += " </dev/null";
   std::vector<std::string> words;
   std::istringstream shell(remote_shell);
   for (std::string word; shell >> word;) words.push_back(word);
