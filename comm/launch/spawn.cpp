@@ -28,17 +28,14 @@ std::string quoted(const std::string& text) {
   return result;
 }
 
-struct Pipe {
-  net::Socket read, write;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("no pipe for a rank: {}", std::strerror(errno)));
-    read = net::Socket(ends[0]);
-    write = net::Socket(ends[1]);
-  }
-};
-
 }  // namespace
+
+Pipe::Pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("no pipe for a rank: {}", std::strerror(errno)));
+  read = net::Socket(ends[0]);
+  write = net::Socket(ends[1]);
+}
 
 Child spawn(const SpawnOptions& options) {
   // All memory is laid out before the fork: the child of a process with threads may only make system calls.
@@ -83,7 +80,7 @@ Child spawn(const SpawnOptions& options) {
       dup2(output[0].write.fd(), 1);
       dup2(output[1].write.fd(), 2);
     }
-    if (options.keep_open >= 0) fcntl(options.keep_open, F_SETFD, 0);
+    for (const int one : options.keep_open) fcntl(one, F_SETFD, 0);
     if (!options.cores.empty()) sched_setaffinity(0, sizeof(cores), &cores);
     execvpe(args[0], args.data(), env.data());
     const int reason = errno;

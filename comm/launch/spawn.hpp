@@ -11,13 +11,18 @@
 
 namespace ppengine::comm {
 
+struct Pipe {
+  net::Socket read, write;
+  Pipe();
+};
+
 struct SpawnOptions {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::vector<int> cores;   // empty: any
-  int keep_open = -1;       // a descriptor that the child inherits under the same number
-  bool own_output = false;  // writes to our stdout and stderr itself
-  std::string input = {};        // a few bytes for its standard input
+  std::vector<int> cores;      // empty: any
+  std::vector<int> keep_open;  // descriptors that the child inherits under the same numbers
+  bool own_output = false;     // writes to our stdout and stderr itself
+  std::string input = {};      // a few bytes for its standard input
 };
 
 struct Child {

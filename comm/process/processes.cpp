@@ -77,6 +77,10 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   const std::string kind = kind_for(options);
   const MakeCommunicator make = load_module(kind);
   auto rendezvous = std::make_shared<Rendezvous>(where(environment, options));
+  if (environment.joined >= 0) {
+    [[maybe_unused]] const auto written = write(environment.joined, "j", 1);
+    close(environment.joined);
+  }
   std::vector<int> all(static_cast<size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";

@@ -81,10 +81,11 @@ BOOST_AUTO_TEST_CASE(frames_from_strangers_end_nothing) {
   const std::string abort = net::pack(Failure{1, "\x1b[31mgone", true});
   const std::string sixty_million = net::GatherPart{"x", 60'000'000, 0, "mine"}.pack();
   net::Hello forged{std::string(net::nonce_bytes, 'n'), 1, 2, "1", std::string(32, 'p')};
-  const std::pair<std::uint8_t, std::string> attacks[] = {{net::abort, abort},      {net::abort, "ab"},      {net::hello, forged.pack()},
-                                                          {net::hello, "x"},        {net::bye, ""},          {net::gather, sixty_million},
-                                                          {net::gathered, abort},   {net::welcome, ""},      {net::ask, std::string(200, 'k')},
-                                                          {255, std::string(3, 0)}, {net::closing, "closed"}};
+  const std::pair<std::uint8_t, std::string> attacks[] = {
+      {net::abort, abort},      {net::abort, "ab"},      {net::hello, forged.pack()},
+      {net::hello, "x"},        {net::bye, ""},          {net::gather, sixty_million},
+      {net::gathered, abort},   {net::welcome, ""},      {net::ask, std::string(200, 'k')},
+      {255, std::string(3, 0)}, {net::closing, "closed"}};
   const long before = resident_kib();
   int i = 0;
   for (const auto& [kind, contents] : attacks) {
