@@ -59,7 +59,8 @@ void tell(const std::exception& error, bool lost, const std::function<std::strin
   if (failure && failure->rank == me.rank) failure.reset();  // this very error, told to the others when it came up
   if (world) world->abort(error.what());                     // also when another rank has failed: until nobody reads this one's memory
   const bool first_gone = failure ? failure->lost && failure->rank == 0 : !world && peer && peer->peer() == 0;
-  if (me.rank == (first_gone ? 1 : 0)) tell(error, peer || failure, when_lost);
+  // One that fails before it has found the others can tell nobody else.
+  if (me.rank == (first_gone ? 1 : 0) || (!world && !peer)) tell(error, peer || failure, when_lost);
   comm::leave(static_cast<int>(known ? known->exit_code() : ExitCode::failed));
 }
 

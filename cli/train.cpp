@@ -1,6 +1,7 @@
 // ppengine train: trains a model over a pipeline of ranks.
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -23,8 +24,11 @@ namespace ppengine::cli {
 namespace {
 
 std::atomic<int> interrupts{0};
-void on_interrupt(int) {
-  if (++interrupts > 1) std::_Exit(static_cast<int>(ExitCode::interrupted));  // the second one does not wait
+std::atomic<unsigned> grace_seconds{60};
+void end_at_once(int) { std::_Exit(static_cast<int>(ExitCode::interrupted)); }
+void on_interrupt(int signal) {
+  if (++interrupts > 1) end_at_once(signal);
+  alarm(grace_seconds);  // for the step that is under way
 }
 
 struct TrainFlags {
@@ -36,6 +40,7 @@ struct TrainFlags {
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
   std::vector<double> betas{0.9, 0.999};
   std::string trace, timeline;
+  unsigned grace = 60;
   bool no_decay_1d = false, json = false;
 
   void add(CLI::App& command);
@@ -88,6 +93,7 @@ class Reporter final : public runs::TrainingListener {
   }
 
   bool stop_requested() override { return interrupts > 0; }
+  void stopping() override { alarm(0); }
 
   std::int64_t first_step() const { return info_.first_step; }
   void finish(const runs::TrainingResult& result) {
@@ -148,6 +154,12 @@ void TrainFlags::add(CLI::App& command) {
       ->type_name("DIR")
       ->group(group);
   command.add_option("--save-every", options.save_every, "Steps between checkpoints")->check(CLI::Range(1L, 1L << 40))->group(group);
+  command
+      .add_option(
+          "--grace", grace,
+          "Seconds that a step may still take after SIGINT or SIGTERM; then, or at a second signal, the run ends at once (default 60)")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->group(group);
   command.add_option("--resume", options.resume, "Checkpoint to go on from")->type_name("DIR")->group(group);
   command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")->type_name("DATA")->group(group);
   command.add_option("--eval-every", options.eval_every, "Steps between evaluations")->check(CLI::Range(1L, 1L << 40))->group(group);
@@ -199,6 +211,8 @@ void TrainFlags::run(CLI::App& command) {
   if (!parallel.starts_processes()) {  // who starts ranks has nothing to save: it passes signals on as soon as there are any
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
+    std::signal(SIGALRM, end_at_once);
+    grace_seconds = grace;
   }
   Reporter reporter(json);
   runs::TrainingResult result;

@@ -54,16 +54,13 @@ int leading_number(std::string_view text) {
 }
 
 RankEnvironment ours(const Variables& v) {
-  RankEnvironment e{v.number("PPENGINE_RANK"),
-                    v.number("PPENGINE_SIZE"),
-                    v.number("PPENGINE_LOCAL_RANK", 0),
-                    v.number("PPENGINE_LOCAL_SIZE", 1),
-                    {},
-                    {},
-                    0,
-                    v.number("PPENGINE_LISTENER", -1),
-                    -1,
-                    "ppengine"};
+  RankEnvironment e{.rank = v.number("PPENGINE_RANK"),
+                    .size = v.number("PPENGINE_SIZE"),
+                    .local_rank = v.number("PPENGINE_LOCAL_RANK", 0),
+                    .local_size = v.number("PPENGINE_LOCAL_SIZE", 1),
+                    .listener = v.number("PPENGINE_LISTENER", -1),
+                    .joined = v.number("PPENGINE_JOINED", -1),
+                    .source = "ppengine"};
   const std::string master = v.text("PPENGINE_MASTER");
   const auto colon = master.rfind(':');
   if (colon != std::string::npos) e.port = leading_number(std::string_view(master).substr(colon + 1));
@@ -73,30 +70,22 @@ RankEnvironment ours(const Variables& v) {
 }
 
 RankEnvironment torchrun(const Variables& v) {
-  return {v.number("RANK"),
-          v.number("WORLD_SIZE"),
-          v.number("LOCAL_RANK", 0),
-          v.number("LOCAL_WORLD_SIZE", 1),
-          {},
-          v.text("MASTER_ADDR", "127.0.0.1"),
-          v.number("MASTER_PORT", usual_port) + 1,
-          -1,
-          -1,
-          "torchrun"};
+  return {.rank = v.number("RANK"),
+          .size = v.number("WORLD_SIZE"),
+          .local_rank = v.number("LOCAL_RANK", 0),
+          .local_size = v.number("LOCAL_WORLD_SIZE", 1),
+          .master = v.text("MASTER_ADDR", "127.0.0.1"),
+          .port = v.number("MASTER_PORT", usual_port) + 1,
+          .source = "torchrun"};
 }
 
 RankEnvironment slurm(const Variables& v) {
   const std::string tasks = v.text("SLURM_TASKS_PER_NODE", "1");
-  RankEnvironment e{v.number("SLURM_PROCID"),
-                    v.number("SLURM_NTASKS"),
-                    v.number("SLURM_LOCALID", 0),
-                    std::max(1, leading_number(tasks)),
-                    {},
-                    {},
-                    0,
-                    -1,
-                    -1,
-                    "slurm"};
+  RankEnvironment e{.rank = v.number("SLURM_PROCID"),
+                    .size = v.number("SLURM_NTASKS"),
+                    .local_rank = v.number("SLURM_LOCALID", 0),
+                    .local_size = std::max(1, leading_number(tasks)),
+                    .source = "slurm"};
   e.master = v.text("MASTER_ADDR", first_host(v.text("SLURM_STEP_NODELIST", v.text("SLURM_JOB_NODELIST", "127.0.0.1"))));
   // Jobs on the same machine must not meet.
   e.port = v.number("MASTER_PORT", 20000 + v.number("SLURM_JOB_ID", 0) % 20000);
@@ -104,29 +93,24 @@ RankEnvironment slurm(const Variables& v) {
 }
 
 RankEnvironment hydra(const Variables& v) {
-  return {v.number("PMI_RANK"),
-          v.number("PMI_SIZE"),
-          v.number("MPI_LOCALRANKID", 0),
-          v.number("MPI_LOCALNRANKS", 1),
-          {},
-          v.text("MASTER_ADDR"),
-          v.number("MASTER_PORT", usual_port),
-          -1,
-          v.number("PMI_FD", -1),
-          "mpiexec"};
+  return {.rank = v.number("PMI_RANK"),
+          .size = v.number("PMI_SIZE"),
+          .local_rank = v.number("MPI_LOCALRANKID", 0),
+          .local_size = v.number("MPI_LOCALNRANKS", 1),
+          .master = v.text("MASTER_ADDR"),
+          .port = v.number("MASTER_PORT", usual_port),
+          .pmi_fd = v.number("PMI_FD", -1),
+          .source = "mpiexec"};
 }
 
 RankEnvironment open_mpi(const Variables& v) {
-  return {v.number("OMPI_COMM_WORLD_RANK"),
-          v.number("OMPI_COMM_WORLD_SIZE"),
-          v.number("OMPI_COMM_WORLD_LOCAL_RANK", 0),
-          v.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1),
-          {},
-          v.text("MASTER_ADDR", "127.0.0.1"),
-          v.number("MASTER_PORT", usual_port),
-          -1,
-          -1,
-          "mpiexec"};
+  return {.rank = v.number("OMPI_COMM_WORLD_RANK"),
+          .size = v.number("OMPI_COMM_WORLD_SIZE"),
+          .local_rank = v.number("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+          .local_size = v.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1),
+          .master = v.text("MASTER_ADDR", "127.0.0.1"),
+          .port = v.number("MASTER_PORT", usual_port),
+          .source = "mpiexec"};
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/models/build.hpp>
-#include <ppengine/runs/checkpoint.hpp>
-#include <ppengine/runs/evaluation.hpp>
 #include <ppengine/models/files/npy.hpp>
 #include <ppengine/models/files/weights.hpp>
+#include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/evaluation.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -121,7 +121,8 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
-      result.interrupted = world.allreduce_value(std::int64_t{first_rank && listener.stop_requested()}, comm::Reduce::max) != 0;
+      result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
+      if (result.interrupted) listener.stopping();
       if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
       if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     }

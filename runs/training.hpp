@@ -48,7 +48,7 @@ struct RunInfo {
   std::vector<engine::ModelRank::StagePlace> stage_places;
 };
 
-// All methods but stop_requested are called on rank 0 only.
+// All methods but stop_requested and stopping are called on rank 0 only.
 class TrainingListener {
  public:
   virtual ~TrainingListener() = default;
@@ -56,7 +56,8 @@ class TrainingListener {
   virtual void stepped(const engine::StepResult&, std::size_t /*peak_bytes of rank 0*/) {}
   virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
   virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
-  virtual bool stop_requested() { return false; }  // asked on rank 0 after every step
+  virtual bool stop_requested() { return false; }  // asked on every rank after every step: one is enough
+  virtual void stopping() {}                       // on every rank: the step is over, a checkpoint is saved where one was asked for
 };
 
 struct TrainingResult {

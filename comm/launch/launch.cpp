@@ -13,7 +13,9 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/environment.hpp>
+#include <ppengine/comm/launch/shared_memory.hpp>
 #include <ppengine/comm/launch/spawn.hpp>
+#include <ppengine/comm/net/secret.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -75,9 +77,11 @@ class Run {
     std::vector<LaunchHost> hosts = options.hosts;
     if (hosts.empty()) hosts.push_back({"localhost", options.ranks});
     const bool one_host = hosts.size() == 1;
-    const net::Socket listener = net::listen_on(0, one_host ? net::Reach::this_machine : net::Reach::anywhere);
-    const std::string first = hosts[0].name == "localhost" ? host_name() : hosts[0].name;
-    const std::string master = fmt::format("{}:{}", one_host ? "127.0.0.1" : first, net::port_of(listener));
+    const std::string first = one_host ? net::this_machine : hosts[0].name == "localhost" ? host_name() : hosts[0].name;
+    const net::Socket listener = net::listen_on(0, net::interface_for(first, one_host));
+    const std::string master = fmt::format("{}:{}", first, net::port_of(listener));
+    std::string secret = net::given_secret();
+    if (secret.empty()) secret = net::make_secret();
     ends_.resize(static_cast<size_t>(options.ranks));
     int rank = 0;
     for (const LaunchHost& host : hosts) {
@@ -87,7 +91,11 @@ class Run {
                                       host_name(), host.name));
       const auto cores = core_sets(by_topology(usable_cores()), host.ranks);
       for (int local = 0; local < host.ranks; ++local, ++rank) {
-        SpawnOptions spawning{options.command, options.environment, {}, rank == 0 ? listener.fd() : -1, rank == 0 || !options.prefix};
+        SpawnOptions spawning{.command = options.command,
+                              .environment = options.environment,
+                              .cores = {},
+                              .keep_open = {},
+                              .own_output = rank == 0 || !options.prefix};
         auto& env = spawning.environment;
         env["PPENGINE_RANK"] = std::to_string(rank);
         env["PPENGINE_SIZE"] = std::to_string(options.ranks);
@@ -95,10 +103,17 @@ class Run {
         env["PPENGINE_LOCAL_SIZE"] = std::to_string(host.ranks);
         env["PPENGINE_MASTER"] = master;
         env["PPENGINE_RESTART"] = std::to_string(attempt);
-        if (rank == 0) env["PPENGINE_LISTENER"] = std::to_string(listener.fd());
+        if (rank == 0) env["PPENGINE_LISTENER"] = std::to_string(listener.fd()), spawning.keep_open.push_back(listener.fd());
+        Pipe joined;
+        if (here) env["PPENGINE_JOINED"] = std::to_string(joined.write.fd()), spawning.keep_open.push_back(joined.write.fd());
+        if (here && !shared_memory_.path().empty()) env.try_emplace("I_MPI_SHM_FILE_PREFIX_4K", shared_memory_.path().string());
         if (here && options.pin) spawning.cores = cores[static_cast<size_t>(local)];
-        if (!here) spawning.command = remote_command(options.remote_shell, host.name, spawning);
-        add(spawn(spawning), rank, here);
+        // Never on a command line, where other users of the machine can read it.
+        if (here)
+          env["PPENGINE_SECRET"] = secret;
+        else
+          spawning.input = secret + "\n", spawning.command = remote_command(options.remote_shell, host.name, spawning);
+        add(spawn(spawning), rank, here, std::move(joined.read));
       }
     }
   }
@@ -127,9 +142,10 @@ class Run {
   }
 
  private:
-  void add(Child child, int rank, bool here) {
+  void add(Child child, int rank, bool here, net::Socket joined) {
     pids_.push_back(child.pid);
     here_.push_back(here);
+    joined_.push_back(std::move(joined));
     ++running_;
     const std::string prefix = fmt::format("[rank {}] ", rank);
     if (child.out) lines_.emplace_back(std::move(child.out), prefix);
@@ -149,10 +165,19 @@ class Run {
       pids_[r] = -1;
       --running_;
       ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status)} : RankEnd{WEXITSTATUS(status), 0};
+      if (killed_) continue;  // by us: the cause has been told
+      const std::string how = ends_[r].signal != 0
+                                  ? fmt::format("was killed by signal {} ({})", ends_[r].signal, strsignal(ends_[r].signal))
+                                  : fmt::format("ended with code {}", ends_[r].code);
+      // The others wait for it and will not learn by themselves that it is gone.
+      if (const bool failed = ends_[r].signal != 0 || (ends_[r].code != 0 && ends_[r].code != static_cast<int>(ExitCode::peer_lost));
+          failed && running_ > 0 && here_[r] && !has_joined(r) && !interrupted_) {
+        log::error(fmt::format("rank {} {} before it joined the others", r, how));
+        kill_all(SIGKILL);
+        continue;
+      }
       // Where others are left, they tell that it is lost.
-      if (ends_[r].signal != 0)
-        log::write(running_ > 0 ? log::Level::info : log::Level::error,
-                   fmt::format("rank {} was killed by signal {} ({})", r, ends_[r].signal, strsignal(ends_[r].signal)));
+      if (ends_[r].signal != 0) log::write(running_ > 0 ? log::Level::info : log::Level::error, fmt::format("rank {} {}", r, how));
       if (ends_[r].code == 0) continue;
       // One that has lost a peer has told all others, who have nothing left to wait for.
       const bool told = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
@@ -168,7 +193,14 @@ class Run {
     interrupted_ = true;
   }
 
+  // A rank writes a byte when it has found the others; the pipe ends when it dies.
+  bool has_joined(size_t rank) const {
+    char byte = 0;
+    return read(joined_[rank].fd(), &byte, 1) == 1;
+  }
+
   void kill_all(int signal) {
+    killed_ = true;
     for (const pid_t pid : pids_)
       if (pid > 0) kill(-pid, signal);
   }
@@ -176,11 +208,13 @@ class Run {
   const LaunchOptions& options_;
   const Signals& signals_;
   std::vector<pid_t> pids_;
+  const SharedMemoryFolder shared_memory_;
   std::vector<bool> here_;  // on this machine
+  std::vector<net::Socket> joined_;
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
   int running_ = 0;
-  bool interrupted_ = false;
+  bool interrupted_ = false, killed_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 

@@ -94,10 +94,11 @@ int combined_exit_code(const std::vector<RankEnd>& ranks) {
   for (const RankEnd& end : ranks) {
     // A rank that failed by itself is the reason why the others lost it.
     if (end.signal == 0 && end.code != 0 && end.code != lost && end.code != interrupted) return end.code;
-    if (end.signal != 0 || end.code == lost)
-      worst = lost;
-    else if (end.code == interrupted && worst == 0)
+    // One that was told to end, and did not wait for the others, is what those have lost.
+    if (end.code == interrupted)
       worst = interrupted;
+    else if ((end.signal != 0 || end.code == lost) && worst == 0)
+      worst = lost;
   }
   return worst;
 }

@@ -28,17 +28,14 @@ std::string quoted(const std::string& text) {
   return result;
 }
 
-struct Pipe {
-  net::Socket read, write;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("no pipe for a rank: {}", std::strerror(errno)));
-    read = net::Socket(ends[0]);
-    write = net::Socket(ends[1]);
-  }
-};
-
 }  // namespace
+
+Pipe::Pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("no pipe for a rank: {}", std::strerror(errno)));
+  read = net::Socket(ends[0]);
+  write = net::Socket(ends[1]);
+}
 
 Child spawn(const SpawnOptions& options) {
   // All memory is laid out before the fork: the child of a process with threads may only make system calls.
@@ -61,7 +58,10 @@ Child spawn(const SpawnOptions& options) {
   CPU_ZERO(&cores);
   for (const int core : options.cores) CPU_SET(static_cast<size_t>(core), &cores);
 
-  Pipe failed;
+  Pipe failed, input;
+  if (!options.input.empty() &&
+      write(input.write.fd(), options.input.data(), options.input.size()) != static_cast<ssize_t>(options.input.size()))
+    throw Error(fmt::format("cannot start a rank: {}", std::strerror(errno)));
   std::vector<Pipe> output(options.own_output ? 0 : 2);
   const pid_t parent = getpid();
   Child child;
@@ -74,13 +74,13 @@ Child spawn(const SpawnOptions& options) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0) dup2(nothing, 0);
+    const int from = options.input.empty() ? open("/dev/null", O_RDONLY) : input.read.fd();
+    if (from >= 0) dup2(from, 0);
     if (!options.own_output) {
       dup2(output[0].write.fd(), 1);
       dup2(output[1].write.fd(), 2);
     }
-    if (options.keep_open >= 0) fcntl(options.keep_open, F_SETFD, 0);
+    for (const int one : options.keep_open) fcntl(one, F_SETFD, 0);
     if (!options.cores.empty()) sched_setaffinity(0, sizeof(cores), &cores);
     execvpe(args[0], args.data(), env.data());
     const int reason = errno;
@@ -105,11 +105,14 @@ std::vector<std::string> remote_command(const std::string& remote_shell, const s
     const std::string entry = *one;
     const auto equal = entry.find('=');
     for (const char* ours : {"PPENGINE_", "CCL_", "I_MPI_", "FI_", "NCCL_", "ONEAPI_", "ONEDNN_", "SYCL_", "UR_"})
-      if (entry.starts_with(ours)) variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
+      if (entry.starts_with(ours) && !entry.starts_with("PPENGINE_SECRET"))
+        variables.try_emplace(entry.substr(0, equal), entry.substr(equal + 1));
   }
-  std::string text = fmt::format("cd {} && exec env", quoted(std::filesystem::current_path().string()));
+  std::string text = fmt::format("IFS= read -r PPENGINE_SECRET && export PPENGINE_SECRET && cd {} && exec env",
+                                 quoted(std::filesystem::current_path().string()));
   for (const auto& [name, value] : variables) text += fmt::format(" {}={}", name, quoted(value));
   for (const std::string& word : options.command) text.append(1, ' ').append(quoted(word));
+  text += " </dev/null";
   std::vector<std::string> words;
   std::istringstream shell(remote_shell);
   for (std::string word; shell >> word;) words.push_back(word);

@@ -11,12 +11,18 @@
 
 namespace ppengine::comm {
 
+struct Pipe {
+  net::Socket read, write;
+  Pipe();
+};
+
 struct SpawnOptions {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::vector<int> cores;   // empty: any
-  int keep_open = -1;       // a descriptor that the child inherits under the same number
-  bool own_output = false;  // writes to our stdout and stderr itself
+  std::vector<int> cores;      // empty: any
+  std::vector<int> keep_open;  // descriptors that the child inherits under the same numbers
+  bool own_output = false;     // writes to our stdout and stderr itself
+  std::string input = {};      // a few bytes for its standard input
 };
 
 struct Child {
@@ -28,7 +34,7 @@ struct Child {
 Child spawn(const SpawnOptions& options);
 
 // The remote shell with the host and what its shell is to run: the command in this folder, with the options' environment and with
-// those variables of ours that are settings of ppengine or of the libraries under it.
+// those variables of ours that are settings of ppengine or of the libraries under it. The run's secret is its first line of input.
 std::vector<std::string> remote_command(const std::string& remote_shell, const std::string& host, const SpawnOptions& options);
 
 }  // namespace ppengine::comm

@@ -1,9 +1,9 @@
-// What ranks tell each other when a group is split.
+// Color and key exchange for split().
 #include <ppengine/comm/net/colors.hpp>
 
 #include <algorithm>
 
-#include <ppengine/comm/net/socket.hpp>
+#include <ppengine/comm/net/frame.hpp>
 
 namespace ppengine::comm::net {
 

@@ -1,4 +1,4 @@
-// What ranks tell each other when a group is split.
+// Color and key exchange for split().
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The hub: the thread in rank 0's process that serves every rank's connection.
+// The hub: the thread in rank 0's process that serves every rank's connection. Whoever does not know the secret of the run is turned away
+// and changes nothing.
 #pragma once
 
 #include <atomic>
@@ -9,32 +10,29 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/comm/net/messages.hpp>
 #include <ppengine/comm/net/socket.hpp>
 
 namespace ppengine::comm {
 
-namespace net {
-// What frames between a rank and the hub mean.
-enum Kind : uint8_t { hello, welcome, gather, gathered, ask, present, abort, stopped, all_stopped, beat, bye, closing };
-constexpr std::chrono::milliseconds beat_every{1000};
-// The contents of an abort.
-std::string pack(const Failure& failure);
-Failure unpack_failure(Unpacker& in);
-}  // namespace net
-
 class Hub {
  public:
-  Hub(net::Socket listener, int size, std::string version, std::chrono::milliseconds timeout);
+  struct Options {
+    int size = 1;
+    std::string version, secret;
+    std::chrono::milliseconds timeout{};
+  };
+  Hub(net::Socket listener, Options options);
   // Waits a little for ranks that have not said goodbye.
   ~Hub();
-  int port() const { return port_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Connection {
     net::Socket socket;
     net::FrameReader reader;
-    int rank = -1;
+    std::string challenge;
+    int rank = -1;                       // until it has shown that it knows the secret
     bool left = false, stopped = false;  // stopped: after a failure it moves no messages any more
     Clock::time_point heard;
   };
@@ -45,8 +43,12 @@ class Hub {
   };
 
   void run();
+  void accept_one();
   void serve(Connection& connection);
-  void on_hello(Connection& connection, const std::string& contents);
+  void on_frame(Connection& connection, const net::Frame& frame);
+  // From one that has not shown yet that it knows the secret.
+  void on_hello(Connection& connection, const net::Frame& frame);
+  void refuse_stranger(Connection& connection);
   void on_gather(Connection& connection, const std::string& contents);
   void on_ask(const Connection& connection, const std::string& contents);
   void lose(Connection& connection, const std::string& reason);
@@ -55,15 +57,12 @@ class Hub {
   void keep_watch(Clock::time_point now);
 
   net::Socket listener_;
-  int port_;
-  const int size_;
-  const std::string version_;
-  const std::chrono::milliseconds timeout_;
+  const Options options_;
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point last_beat_{}, last_watch_ = begin_;
   std::vector<Connection> connections_;
   std::map<std::string, Gathering> gatherings_;
-  int here_ = 0, left_ = 0;
+  int here_ = 0, strangers_ = 0;
   bool told_missing_ = false, told_stopped_ = false;
   std::string verdict_;  // the first failure, for ranks that come later
   std::atomic<bool> closing_{false};

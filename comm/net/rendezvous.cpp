@@ -7,25 +7,20 @@
 #include <sys/socket.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/net/hmac.hpp>
 #include <ppengine/comm/net/hub.hpp>
 
 namespace ppengine::comm {
 
-Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
-  const auto deadline = Clock::now() + options.timeout;
+Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options), deadline_(Clock::now() + options.timeout) {
   if (options.rank == 0) {
-    net::Socket listener = options.listener >= 0 ? net::Socket(options.listener) : net::listen_on(options.port);
-    hub_ = std::make_unique<Hub>(std::move(listener), options.size, options.version, options.timeout);
-    options_.host = "127.0.0.1";
-    options_.port = hub_->port();
+    net::Socket listener = options.listener >= 0 ? net::Socket(options.listener)
+                                                 : net::listen_on(options.port, net::interface_for(options.host, options.one_machine));
+    options_.host = net::address_of(listener);
+    options_.port = net::port_of(listener);
+    hub_ = std::make_unique<Hub>(std::move(listener), Hub::Options{options.size, options.version, options.secret, options.timeout});
   }
-  std::string why;
-  socket_ = net::connect_to(options_.host, options_.port, deadline, why);
-  if (!socket_)
-    throw CommError(0, "start", -1,
-                    fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host,
-                                options_.port, why));
-  net::write_frame(socket_.fd(), net::hello, net::Packer().text("ppengine").number(rank()).number(size()).text(options_.version).bytes());
+  connect();
   listener_ = std::thread([this] {
     listen();
     const std::lock_guard lock(mutex_);
@@ -34,7 +29,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   });
   std::unique_lock lock(mutex_);
   // A little longer than the hub, which knows who is missing.
-  changed_.wait_until(lock, deadline + std::chrono::seconds(2), [&] { return welcome_ || failure_; });
+  changed_.wait_until(lock, deadline_ + std::chrono::seconds(2), [&] { return welcome_ || failure_; });
   if (welcome_ && !failure_) return;
   const std::string reason = failure_ ? failure_->text() : "not all ranks came in time";
   const int peer = failure_ ? failure_->rank : 0;
@@ -43,6 +38,57 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   shutdown(socket_.fd(), SHUT_RDWR);
   listener_.join();
   throw CommError(peer, "start", -1, reason);
+}
+
+void Rendezvous::connect() {
+  std::string why;
+  do {  // the hub closes connections that say nothing for long, which a process without time to run may have done
+    socket_ = net::connect_to(options_.host, options_.port, deadline_, why);
+    if (!socket_)
+      throw CommError(0, "start", -1,
+                      fmt::format("rank {} cannot reach rank 0 at {}:{} ({}); is it running, and MASTER_ADDR right?", rank(), options_.host,
+                                  options_.port, why));
+  } while (!shake_hands());
+}
+
+bool Rendezvous::shake_hands() {
+  reader_ = {};
+  net::Hello mine{net::random_bytes(net::nonce_bytes), rank(), size(), options_.version, {}};
+  std::string challenge;
+  const auto stranger = [&](const char* why) {
+    return CommError(0, "start", -1,
+                     fmt::format("what listens at {}:{} {}; give all ranks the same PPENGINE_SECRET (or PPENGINE_SECRET_FILE)",
+                                 options_.host, options_.port, why));
+  };
+  while (Clock::now() < deadline_) {
+    pollfd waiting{socket_.fd(), POLLIN, 0};
+    if (poll(&waiting, 1, 100) <= 0) continue;
+    const bool open = reader_.read_from(socket_.fd());
+    try {
+      while (const auto frame = reader_.next()) {
+        if (frame->kind == net::challenge && challenge.empty()) {
+          challenge = frame->contents;
+          if (challenge.size() != net::nonce_bytes) throw Error("not a rank");
+          mine.proof = mine.expected_proof(options_.secret, challenge);
+          net::write_frame(socket_.fd(), net::hello, mine.pack());
+        } else if (frame->kind == net::proof && !challenge.empty() &&
+                   net::same_bytes(frame->contents, net::hub_proof(options_.secret, challenge, mine.nonce))) {
+          reader_.set_largest(net::FrameReader::from_ranks);
+          return true;
+        } else if (frame->kind == net::refused) {
+          throw stranger("has another secret than this rank");
+        } else {
+          throw Error("not rank 0");
+        }
+      }
+    } catch (const CommError&) {
+      throw;
+    } catch (const Error&) {
+      throw stranger("is not rank 0 of this run");
+    }
+    if (!open) return false;
+  }
+  throw CommError(0, "start", -1, fmt::format("rank 0 at {}:{} did not answer in time", options_.host, options_.port));
 }
 
 Rendezvous::~Rendezvous() {
@@ -58,8 +104,27 @@ Rendezvous::~Rendezvous() {
   if (listener_.joinable()) listener_.join();
 }
 
+void Rendezvous::on_frame(const net::Frame& frame) {
+  if (frame.kind == net::abort) {
+    const bool known = [&] {
+      const std::lock_guard lock(mutex_);
+      return failure_ || own_failure_;
+    }();
+    fail(net::unpack_failure(frame.contents));
+    if (!known) stop_messages();
+  }
+  const std::lock_guard lock(mutex_);
+  if (frame.kind == net::all_stopped) all_stopped_ = true;
+  if (frame.kind == net::welcome) welcome_ = true;
+  if (frame.kind == net::closing) closing_ = true;
+  if (frame.kind == net::gathered || frame.kind == net::present) {
+    net::KeyedTexts told = net::KeyedTexts::unpack(frame.contents, size());
+    (frame.kind == net::gathered ? gathered_ : present_)[told.key] = std::move(told.texts);
+  }
+  changed_.notify_all();
+}
+
 void Rendezvous::listen() {
-  net::FrameReader reader;
   auto last_beat = Clock::now(), heard = last_beat, last_look = last_beat;
   const auto silence = std::max<Clock::duration>(options_.timeout, 3 * net::beat_every);
   Clock::time_point give_up = Clock::time_point::max();
@@ -71,30 +136,13 @@ void Rendezvous::listen() {
     last_look = now;
     bool open = true;
     if (waiting.revents != 0) {
-      open = reader.read_from(socket_.fd());
+      open = reader_.read_from(socket_.fd());
       heard = now;
     }
-    while (const auto frame = reader.next()) {
-      net::Unpacker in(frame->contents);
-      if (frame->kind == net::abort) {
-        const bool known = [&] {
-          const std::lock_guard lock(mutex_);
-          return failure_ || own_failure_;
-        }();
-        fail(net::unpack_failure(in));
-        if (!known) stop_messages();
-      }
-      const std::lock_guard lock(mutex_);
-      if (frame->kind == net::all_stopped) all_stopped_ = true;
-      if (frame->kind == net::welcome) welcome_ = true;
-      if (frame->kind == net::closing) closing_ = true;
-      if (frame->kind == net::gathered || frame->kind == net::present) {
-        const std::string key = in.text();
-        auto& parts = (frame->kind == net::gathered ? gathered_ : present_)[key];
-        parts.resize(static_cast<size_t>(in.number()));
-        for (std::string& part : parts) part = in.text();
-      }
-      changed_.notify_all();
+    try {
+      while (const auto frame = reader_.next()) on_frame(*frame);
+    } catch (const std::exception& error) {
+      return fail({0, fmt::format("what it sent makes no sense ({})", error.what()), true});
     }
     bool closing = false;
     {
@@ -157,8 +205,7 @@ std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<co
 
 void Rendezvous::announce(const std::string& key, std::span<const int> members, int index, std::string_view mine) {
   const std::lock_guard lock(writing_);
-  net::write_frame(socket_.fd(), net::gather,
-                   net::Packer().text(key).number(static_cast<int64_t>(members.size())).number(index).text(mine).bytes());
+  net::write_frame(socket_.fd(), net::gather, net::GatherPart{key, static_cast<int64_t>(members.size()), index, std::string(mine)}.pack());
 }
 
 std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int> members) {
@@ -169,7 +216,7 @@ std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::seconds(2), [&] { return present_.contains(key) || failure_; });
   std::vector<int> absent(members.begin(), members.end());
-  for (const std::string& one : present_[key]) std::erase(absent, std::stoi(one));
+  for (const std::string& one : present_[key]) std::erase_if(absent, [&](int member) { return std::to_string(member) == one; });
   present_.erase(key);
   return absent;
 }

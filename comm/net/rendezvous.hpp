@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/comm/net/messages.hpp>
 #include <ppengine/comm/net/socket.hpp>
 
 namespace ppengine::comm {
@@ -22,11 +23,13 @@ namespace ppengine::comm {
 struct RendezvousOptions {
   int rank = 0;
   int size = 1;
-  std::string host = "127.0.0.1";  // where rank 0 listens
+  std::string host = "127.0.0.1";  // where rank 0 listens: on the interface with this address
   int port = 0;
   int listener = -1;  // rank 0: a socket that listens already (the launcher's), instead of `port`
   std::chrono::milliseconds timeout = Communicator::default_timeout;
-  std::string version;  // must be the same on all ranks
+  std::string version = {};  // must be the same on all ranks
+  std::string secret = {};   // of the run: whoever does not know it is not let in
+  bool one_machine = true;  // all ranks are on this one
 };
 
 class Hub;
@@ -64,14 +67,21 @@ class Rendezvous {
   bool wait_for_failure(std::chrono::milliseconds timeout) const;
 
  private:
+  void connect();
+  // Both sides show that they know the secret. False when the connection was closed before that.
+  bool shake_hands();
   void listen();
+  void on_frame(const net::Frame& frame);
   void fail(Failure failure);
   void stop_messages();
   [[noreturn]] void throw_failure(int peer, const std::string& what) const;
 
+  using Clock = std::chrono::steady_clock;
   RendezvousOptions options_;
-  std::unique_ptr<Hub> hub_;  // rank 0
+  const Clock::time_point deadline_;  // for the start
+  std::unique_ptr<Hub> hub_;          // rank 0
   net::Socket socket_;
+  net::FrameReader reader_;
   std::mutex writing_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// TCP sockets and messages on them.
+// TCP sockets.
 #include <ppengine/comm/net/socket.hpp>
 
 #include <arpa/inet.h>
@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,9 +20,6 @@
 
 namespace ppengine::comm::net {
 namespace {
-
-constexpr size_t header_bytes = 5;
-constexpr uint32_t largest_frame = 1u << 30;
 
 void prepare(int fd) {
   const int on = 1;
@@ -32,22 +30,33 @@ void prepare(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-bool write_all(int fd, const char* data, size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    data += sent;
-    bytes -= static_cast<size_t>(sent);
-  }
-  return true;
+// Nothing where there is no such host; `error` then tells why, for gai_strerror.
+std::optional<sockaddr_in> resolve(const std::string& host, int port, int* error = nullptr) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int result = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error) *error = result;
+  if (result != 0) return {};
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof(address));
+  freeaddrinfo(found);
+  return address;
+}
+
+sockaddr_in bound_to(const Socket& socket) {
+  sockaddr_in address{};
+  socklen_t length = sizeof(address);
+  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+  return address;
 }
 
 // Connects within a second: a host that drops packets must not use up the whole deadline in one try.
-bool connect_once(int fd, const addrinfo& to) {
+bool connect_once(int fd, const sockaddr_in& to) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  if (connect(fd, to.ai_addr, to.ai_addrlen) != 0) {
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
     if (errno != EINPROGRESS) return false;
     pollfd waiting{fd, POLLOUT, 0};
     if (poll(&waiting, 1, 1000) <= 0) {
@@ -79,52 +88,56 @@ void Socket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-Socket listen_on(int port, Reach reach) {
+Socket listen_on(int port, const std::string& host) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  if (!host.empty()) {
+    const auto found = resolve(host, 0);
+    if (!found) throw Error(fmt::format("cannot listen on {}: there is no such host; is MASTER_ADDR right?", host));
+    address = *found;
+  }
+  address.sin_port = htons(static_cast<uint16_t>(port));
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(reach == Reach::this_machine ? INADDR_LOOPBACK : INADDR_ANY);
   if (!socket || bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(socket.fd(), 512) != 0)
-    throw Error(fmt::format("cannot listen on port {}: {}; choose another with MASTER_PORT", port, std::strerror(errno)));
+    throw Error(fmt::format("cannot listen on port {}{}: {}; choose another with MASTER_PORT", port, host.empty() ? "" : " of " + host,
+                            std::strerror(errno)));
   return socket;
 }
 
-int port_of(const Socket& socket) {
-  sockaddr_in address{};
-  socklen_t length = sizeof(address);
-  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
+int port_of(const Socket& socket) { return ntohs(bound_to(socket).sin_port); }
+
+std::string address_of(const Socket& socket) {
+  const in_addr address = bound_to(socket).sin_addr;
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address, text, sizeof(text));
+  return address.s_addr == htonl(INADDR_ANY) ? this_machine : text;
 }
 
 // Only addresses of its own can be bound.
 bool is_this_machine(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const auto address = resolve(host, 0);
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool mine = socket && bind(socket.fd(), found->ai_addr, found->ai_addrlen) == 0;
-  freeaddrinfo(found);
-  return mine;
+  return address && socket && bind(socket.fd(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0;
+}
+
+std::string interface_for(const std::string& host, bool one_machine) {
+  const auto address = resolve(host, 0);
+  const bool loopback = address && ntohl(address->sin_addr.s_addr) >> 24 == 127;
+  return is_this_machine(host) && (one_machine || !loopback) ? host : "";
 }
 
 Socket connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline, std::string& why) {
   for (auto pause = std::chrono::milliseconds(5);; pause = std::min(pause * 2, std::chrono::milliseconds(200))) {
-    addrinfo hints{};
-    hints.ai_family = AF_INET;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+    int error = 0;
+    if (const auto address = resolve(host, port, &error); !address) {
       why = gai_strerror(error);
     } else {
       Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const bool connected = connect_once(socket.fd(), *found);
+      const bool connected = connect_once(socket.fd(), *address);
       why = std::strerror(errno);
-      freeaddrinfo(found);
       if (connected) {
         prepare(socket.fd());
         return socket;
@@ -140,63 +153,5 @@ Socket accept_from(const Socket& listener) {
   if (socket) prepare(socket.fd());
   return socket;
 }
-
-bool write_frame(int fd, uint8_t kind, std::string_view contents) {
-  const auto length = static_cast<uint32_t>(contents.size());
-  std::string bytes(header_bytes, '\0');
-  std::memcpy(bytes.data(), &length, 4);
-  bytes[4] = static_cast<char>(kind);
-  bytes += contents;
-  return write_all(fd, bytes.data(), bytes.size());
-}
-
-bool FrameReader::read_from(int fd) {
-  char piece[65536];
-  const ssize_t got = recv(fd, piece, sizeof(piece), 0);
-  if (got < 0) return errno == EINTR || errno == EAGAIN;
-  bytes_.append(piece, static_cast<size_t>(got));
-  return got > 0;
-}
-
-std::optional<Frame> FrameReader::next() {
-  uint32_t length = 0;
-  if (bytes_.size() - at_ < header_bytes) return {};
-  std::memcpy(&length, bytes_.data() + at_, 4);
-  if (length > largest_frame) throw Error("a stranger speaks on the port of the ranks: choose another with MASTER_PORT");
-  if (bytes_.size() - at_ < header_bytes + length) return {};
-  Frame frame{static_cast<uint8_t>(bytes_[at_ + 4]), bytes_.substr(at_ + header_bytes, length)};
-  at_ += header_bytes + length;
-  if (at_ == bytes_.size() || at_ > (1u << 20)) {
-    bytes_.erase(0, at_);
-    at_ = 0;
-  }
-  return frame;
-}
-
-Packer& Packer::number(int64_t value) {
-  bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  return *this;
-}
-
-Packer& Packer::text(std::string_view value) {
-  number(static_cast<int64_t>(value.size()));
-  bytes_.append(value);
-  return *this;
-}
-
-std::string_view Unpacker::take(size_t count) {
-  if (count > bytes_.size()) throw Error("a message between ranks was cut short: are all ranks of the same version?");
-  const auto taken = bytes_.substr(0, count);
-  bytes_.remove_prefix(count);
-  return taken;
-}
-
-int64_t Unpacker::number() {
-  int64_t value = 0;
-  std::memcpy(&value, take(sizeof(value)).data(), sizeof(value));
-  return value;
-}
-
-std::string Unpacker::text() { return std::string(take(static_cast<size_t>(number()))); }
 
 }  // namespace ppengine::comm::net

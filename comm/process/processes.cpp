@@ -13,6 +13,7 @@
 
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/launch.hpp>
+#include <ppengine/comm/net/secret.hpp>
 #include <ppengine/comm/process/module.hpp>
 #include <ppengine/comm/process/pmi.hpp>
 
@@ -41,23 +42,30 @@ std::string cores_text() {
 }
 
 RendezvousOptions where(const RankEnvironment& environment, const ProcessOptions& options) {
-  RendezvousOptions result{environment.rank,     environment.size, environment.master, environment.port,
-                           environment.listener, options.timeout,  options.version};
-  if (!environment.master.empty()) return result;
-  // Under mpiexec rank 0 takes any free port and tells the others through mpiexec.
+  RendezvousOptions result{environment.rank, environment.size,     environment.master,
+                           environment.port, environment.listener, options.timeout,
+                           options.version,  net::given_secret(),  environment.local_size == environment.size};
+  if (!environment.master.empty()) {
+    if (result.secret.empty()) result.secret = net::user_secret();
+    return result;
+  }
+  // Under mpiexec rank 0 takes any free port and tells it to the others through mpiexec, with a secret where none was given.
   if (environment.rank == 0) {
-    net::Socket listener = net::listen_on(0);
+    net::Socket listener = net::listen_on(0, result.one_machine ? net::this_machine : "");
     result.port = net::port_of(listener);
     result.listener = listener.release();
   }
   static std::unique_ptr<PmiClient> client;  // says goodbye to mpiexec at the end of the process
   client = std::make_unique<PmiClient>(environment.pmi_fd);
-  const std::string address = client->share_address(environment.rank, fmt::format("{}:{}", host_name(), result.port));
-  const auto colon = address.rfind(':');
+  const std::string address =
+      client->share_address(environment.rank, fmt::format("{}:{}:{}", net::make_secret(), host_name(), result.port));
+  const auto first = address.find(':'), colon = address.rfind(':');
+  if (result.secret.empty()) result.secret = address.substr(0, first);
   result.port = 0;
-  if (colon != std::string::npos) std::from_chars(address.data() + colon + 1, address.data() + address.size(), result.port);
-  if (result.port <= 0) throw Error(fmt::format("mpiexec gave '{}' as the address of rank 0", address));
-  result.host = address.substr(0, colon) == host_name() ? "127.0.0.1" : address.substr(0, colon);
+  if (first < colon) std::from_chars(address.data() + colon + 1, address.data() + address.size(), result.port);
+  if (result.port <= 0) throw Error("mpiexec gave no address of rank 0");
+  const std::string host = address.substr(first + 1, colon - first - 1);
+  result.host = host == host_name() ? net::this_machine : host;
   return result;
 }
 
@@ -69,6 +77,10 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
   const std::string kind = kind_for(options);
   const MakeCommunicator make = load_module(kind);
   auto rendezvous = std::make_shared<Rendezvous>(where(environment, options));
+  if (environment.joined >= 0) {
+    [[maybe_unused]] const auto written = write(environment.joined, "j", 1);
+    close(environment.joined);
+  }
   std::vector<int> all(static_cast<size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
@@ -87,7 +99,8 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
                                     kind, r, their_kind));
     const std::string their_device = in.text();
     if (environment.rank == 0)
-      log::info(fmt::format("rank {}: host {}, process {}, {}, cores {}, {}", r, hosts.back(), pid, their_device, in.text(), kind));
+      log::info(net::printable(
+          fmt::format("rank {}: host {}, process {}, {}, cores {}, {}", r, hosts.back(), pid, their_device, in.text(), kind)));
   }
   try {
     std::unique_ptr<Communicator> communicator(make({rendezvous, hosts, environment, options}));

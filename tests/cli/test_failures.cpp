@@ -111,6 +111,18 @@ BOOST_AUTO_TEST_CASE(a_rank_that_stops_is_found_by_the_deadline_and_killed) {
 }
 
 // The run goes on where it was saved, and ends as one that nothing happened to.
+BOOST_AUTO_TEST_CASE(a_signal_to_any_rank_ends_the_run_in_order) {
+  if (!available()) return;
+  const Folder folder;
+  const std::string save = folder / "saved";
+  const auto under_way = [&](const auto&) { return saved_step(save) > 0; };
+  const Outcome outcome =
+      disturb({"--steps", "100000", "--save", save, "--save-every", "2"}, under_way, [](const auto& ranks) { kill(ranks[1], SIGTERM); });
+  BOOST_TEST(outcome.code == 130, outcome.err);
+  const auto steps = lines(outcome.out);
+  BOOST_TEST(saved_step(save) == steps.back()["step"].get<int>());
+}
+
 BOOST_AUTO_TEST_CASE(a_run_is_started_again_from_its_last_checkpoint) {
   if (!available()) return;
   const Folder folder;

@@ -21,7 +21,7 @@ namespace {
 std::string on_threads(int ranks, std::chrono::milliseconds timeout, bool fatal, const std::function<void(suite::Place&)>& body) {
   setenv("PPENGINE_NCCL", PPENGINE_STANDIN_NCCL, 1);
   const MakeCommunicator make = load_module("nccl");
-  net::Socket listener = net::listen_on(0, net::Reach::this_machine);
+  net::Socket listener = net::listen_on(0, net::this_machine);
   const int port = net::port_of(listener), fd = listener.release();
   std::mutex mutex;
   std::string errors;

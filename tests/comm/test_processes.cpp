@@ -161,6 +161,20 @@ BOOST_AUTO_TEST_CASE(ranks_that_do_not_end_are_killed_after_a_while) {
   BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 10);
 }
 
+// The other one waits for it and cannot know.
+BOOST_AUTO_TEST_CASE(a_rank_that_dies_before_it_has_joined_ends_the_run_at_once) {
+  const auto before = shared_memory();
+  LaunchOptions options;
+  options.command = {"/bin/sh", "-c",
+                     "test $PPENGINE_RANK = 0 || { : > $I_MPI_SHM_FILE_PREFIX_4K/Intel_MPI_left; kill -9 $$; }; sleep 100"};
+  options.ranks = 2;
+  const auto begin = Clock::now();
+  const auto result = launch(options);
+  BOOST_TEST(result.exit_code == 4);
+  BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 10);
+  BOOST_TEST(shared_memory().size() <= before.size());
+}
+
 BOOST_AUTO_TEST_CASE(a_program_that_does_not_exist_is_a_sentence) {
   LaunchOptions options;
   options.command = {"/no/such/program"};
@@ -179,6 +193,8 @@ BOOST_AUTO_TEST_CASE(exit_codes_name_the_cause_not_the_consequence) {
   BOOST_TEST(combined_exit_code({{4, 0}, {2, 0}}) == 2);
   BOOST_TEST(combined_exit_code({{4, 0}, {-1, 9}}) == 4);
   BOOST_TEST(combined_exit_code({{130, 0}, {130, 0}}) == 130);
+  BOOST_TEST(combined_exit_code({{4, 0}, {130, 0}}) == 130);
+  BOOST_TEST(combined_exit_code({{130, 0}, {1, 0}}) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(cores_are_shared_out_evenly) {
@@ -207,22 +223,29 @@ BOOST_AUTO_TEST_CASE(ranks_of_other_hosts_are_started_by_the_remote_shell) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("ppengine-hosts-{}", getpid());
   std::filesystem::create_directories(folder);
   const auto shell = folder / "shell";
-  std::ofstream(shell) << "#!/bin/sh\ntest \"$1\" = -q || exit 9\nFAR=$2 exec sh -c \"$3\"\n";
+  std::ofstream(shell) << "#!/bin/sh\ntest \"$1\" = -q || exit 9\necho \"$*\" > \"$0.line\"\nFAR=$2 exec sh -c \"$3\"\n";
   std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
   LaunchOptions options;
-  options.command = {
-      "/bin/sh", "-c",
-      fmt::format("echo \"$PPENGINE_RANK $PPENGINE_LOCAL_RANK $FAR it's $PPENGINE_MASTER\" > '{}'/$PPENGINE_RANK", folder.string())};
+  options.command = {"/bin/sh", "-c",
+                     fmt::format("echo \"$PPENGINE_RANK $PPENGINE_LOCAL_RANK $FAR it's $PPENGINE_MASTER\" > '{0}'/$PPENGINE_RANK; "
+                                 "echo $PPENGINE_SECRET > '{0}'/secret-$PPENGINE_RANK",
+                                 folder.string())};
   options.ranks = 3;
   options.hosts = {{"127.0.0.1", 1}, {"far.example", 2}};
   options.remote_shell = shell.string() + " -q";
   BOOST_TEST(launch(options).exit_code == 0);
-  const auto said = [&](int rank) {
+  const auto line_of = [&](const std::string& name) {
     std::string line;
-    std::ifstream file(folder / std::to_string(rank));
+    std::ifstream file(folder / name);
     std::getline(file, line);
     return line;
   };
+  const auto said = [&](int rank) { return line_of(std::to_string(rank)); };
+  // All ranks have the secret of the run, and no command line has it.
+  BOOST_TEST(line_of("secret-0").size() == 64u);
+  BOOST_TEST(line_of("secret-0") == line_of("secret-2"));
+  BOOST_TEST(line_of("shell.line").find("far.example") != std::string::npos);
+  BOOST_TEST(line_of("shell.line").find(line_of("secret-0")) == std::string::npos);
   BOOST_TEST(said(0).starts_with("0 0  it's 127.0.0.1:"), said(0));
   BOOST_TEST(said(1).starts_with("1 0 far.example it's 127.0.0.1:"), said(1));
   BOOST_TEST(said(2).starts_with("2 1 far.example"), said(2));

@@ -19,7 +19,7 @@ namespace {
 
 std::vector<std::future<std::unique_ptr<Rendezvous>>> start(int size, int present, std::chrono::milliseconds timeout,
                                                             const std::string& odd_version = "1") {
-  net::Socket listener = net::listen_on(0, net::Reach::this_machine);
+  net::Socket listener = net::listen_on(0, net::this_machine);
   const int port = net::port_of(listener), fd = listener.release();
   std::vector<std::future<std::unique_ptr<Rendezvous>>> all;
   for (int r = 0; r < present; ++r)
