@@ -54,6 +54,17 @@ std::string cache_folder() {
   return std::filesystem::temp_directory_path().string() + "/ppengine-cache";
 }
 
+std::string own_folder() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(&own_folder), &info);
+  return (std::filesystem::path(info.dli_fname ? info.dli_fname : "").parent_path() / "ppengine").string();
+}
+
+ShippedKernels shipped_kernels() {
+  const std::string value = get("PPENGINE_SHIPPED_KERNELS");
+  return value == "off" ? ShippedKernels::off : value == "spirv" ? ShippedKernels::spirv : ShippedKernels::all;
+}
+
 bool kernel_cache_enabled() { return get("SYCL_CACHE_PERSISTENT") != "0"; }
 
 void prepare_sycl() {

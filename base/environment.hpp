@@ -15,6 +15,13 @@ std::string isa();
 // Where compiled kernels are kept between runs: PPENGINE_CACHE, else XDG_CACHE_HOME/ppengine, else ~/.cache/ppengine.
 std::string cache_folder();
 
+// Where the library's own files are (lib/ppengine beside libppengine.so): communicators, compiled kernels.
+std::string own_folder();
+
+// PPENGINE_SHIPPED_KERNELS=off: kernels that were compiled with the library are not used; =spirv: only those in SPIR-V. For tests.
+enum class ShippedKernels { all, spirv, off };
+ShippedKernels shipped_kernels();
+
 // SYCL_CACHE_PERSISTENT=0 turns the cache off.
 bool kernel_cache_enabled();
 

@@ -53,4 +53,15 @@ target_link_libraries(ppengine_sycl INTERFACE ${PPENGINE_SYCL_LIBRARY} ${PPENGIN
 # The wheels' own libraries carry no search path, and only DT_RPATH (not DT_RUNPATH) is inherited by what they load.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_BUILD_RPATH ${_lib})
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/.." ${_lib})  # for bin/ and for lib/ppengine/
+
+# An installed copy brings the libraries along (cmake/Runtime.cmake); without them it looks for them here.
+option(PPENGINE_INSTALL_RUNTIME "Install the libraries of the toolchain that ppengine needs with it" ON)
+option(PPENGINE_INSTALL_COMPILER "Among them the compiler for kernels that are made at run time (250 MB)" ON)
+set(PPENGINE_RUNTIME_DIR ${CMAKE_INSTALL_LIBDIR}/ppengine/runtime)
+if(PPENGINE_INSTALL_RUNTIME)
+  set(PPENGINE_INSTALL_RPATH "$ORIGIN;$ORIGIN/ppengine/runtime/lib")  # of the library
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/../${PPENGINE_RUNTIME_DIR}/lib" "$ORIGIN/.." "$ORIGIN/runtime/lib")
+else()
+  set(PPENGINE_INSTALL_RPATH "$ORIGIN;${_lib}")
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/.." ${_lib})  # for bin/ and for lib/ppengine/
+endif()

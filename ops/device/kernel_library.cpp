@@ -1,4 +1,4 @@
-// Our SYCL kernels, compiled at run time.
+// Our SYCL kernels: compiled with the library, or at run time.
 #include <ppengine/ops/device/kernel_library.hpp>
 
 #include <fmt/core.h>
@@ -11,8 +11,9 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/kernel_sources.hpp>
-#include <ppengine/ops/device/program_cache.hpp>
+#include <ppengine/ops/detail/program_file.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/program_cache.hpp>
 
 namespace ppengine::ops {
 namespace experimental = sycl::ext::oneapi::experimental;
@@ -30,32 +31,48 @@ std::vector<std::string> options_for(const Device& device) {
 struct Compiled {
   std::optional<KernelBundle> bundle;
   std::optional<CachedProgram> cached;
+  bool from_spirv = false;  // has the names that the compiler gave them
 
-  sycl::kernel kernel(const std::string& name) { return cached ? cached->kernel(name) : bundle.value().ext_oneapi_get_kernel(name); }
+  sycl::kernel kernel(const std::string& name) {
+    return cached ? cached->kernel(name) : bundle.value().ext_oneapi_get_kernel(from_spirv ? "__sycl_kernel_" + name : name);
+  }
 };
 
 // All that a compiled file depends on.
 std::string everything(const Device& device, const KernelSource& source) {
   std::string text(source.text);
-  for (const KernelSource& header : kernel_headers()) text.append("\n").append(header.name).append("\n").append(header.text);
+  for (const KernelSource& header : kernel_headers()) append_header(text, header.name, header.text);
   for (const std::string& option : options_for(device)) text.append("\n").append(option);
   return text;
+}
+
+KernelBundle build_source(const Device& device, const KernelSource& source) {
+  experimental::include_files headers;
+  for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
+  auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,
+                                                               std::string(source.text), experimental::properties{headers});
+  return experimental::build(bundle, experimental::properties{experimental::build_options{options_for(device)}});
+}
+
+KernelBundle build_spirv(const Device& device, const std::string& code) {
+  const auto* begin = reinterpret_cast<const std::byte*>(code.data());
+  auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::spirv,
+                                                               std::vector<std::byte>(begin, begin + code.size()));
+  return experimental::build(bundle);
 }
 
 Compiled build(const Device& device, const KernelSource& source) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string key = everything(device, source);
   if (auto found = load_program(device, source.name, key)) return {{}, std::move(found)};
-  experimental::include_files headers;
-  for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
   try {
-    auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,
-                                                                 std::string(source.text), experimental::properties{headers});
-    auto built = experimental::build(bundle, experimental::properties{experimental::build_options{options_for(device)}});
+    const std::string spirv = shipped_spirv(device, source.name, key);
+    KernelBundle built = spirv.empty() ? build_source(device, source) : build_spirv(device, spirv);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    log::debug(fmt::format("kernels/{}: compiled for {} in {:.2f} s", source.name, device.info().name, took.count()));
+    log::debug(fmt::format("kernels/{}: compiled{} for {} in {:.2f} s", source.name, spirv.empty() ? "" : " from SPIR-V",
+                           device.info().name, took.count()));
     store_program(device, source.name, key, built);
-    return {std::move(built), {}};
+    return {std::move(built), {}, !spirv.empty()};
   } catch (const sycl::exception& e) {
     throw DeviceError(fmt::format("ops/kernels/{} does not compile for {}: {}", source.name, device.info().name, e.what()),
                       ExitCode::failed);

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include <cstring>
 #include <vector>
 
 #include <ppengine/base/environment.hpp>
@@ -13,6 +12,7 @@
 #include <ppengine/base/file.hpp>
 #include <ppengine/base/hash.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/ops/detail/program_file.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -47,16 +47,9 @@ struct OpenCl {
   bool complete_ = false;
 };
 
-bool usable(const Device& device) {
-  return device.impl().device.get_backend() == sycl::backend::opencl && environment::kernel_cache_enabled() && OpenCl::get();
-}
+bool is_opencl(const Device& device) { return device.impl().device.get_backend() == sycl::backend::opencl && OpenCl::get(); }
+bool usable(const Device& device) { return is_opencl(device) && environment::kernel_cache_enabled(); }
 
-// What a file begins with; the compiled program follows.
-struct Header {
-  char magic[8];
-  uint64_t key, content, bytes;
-};
-constexpr char magic[9] = "ppekern1";
 constexpr uint64_t max_bytes = uint64_t{64} << 20;
 
 uint64_t key_of(const Device& device, std::string_view source) {
@@ -71,18 +64,23 @@ std::filesystem::path file_of(std::string_view name, uint64_t key) {
   return std::filesystem::path(environment::cache_folder()) / "programs" / fmt::format("{}-{:016x}", name, key);
 }
 
-// The program of a file whose contents are as they were written.
 std::string read_program(const std::filesystem::path& path, uint64_t key) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
-  std::string text = read_file(path, max_bytes);
-  Header header;
-  if (text.size() < sizeof header) return {};
-  std::memcpy(&header, text.data(), sizeof header);
-  text.erase(0, sizeof header);
-  const bool intact = std::memcmp(header.magic, magic, sizeof header.magic) == 0 && header.key == key && header.bytes == text.size() &&
-                      header.content == hash_text(text);
-  return intact ? text : std::string();
+  return unpack_program(read_file(path, max_bytes), key);
+}
+
+std::filesystem::path shipped_file(std::string_view name, const char* ending) {
+  return std::filesystem::path(environment::own_folder()) / "kernels" / fmt::format("{}{}", name, ending);
+}
+
+// Machine code that was compiled with the library, where this CPU is like the one it was compiled on.
+std::string shipped_program(const Device& device, std::string_view name, std::string_view source) {
+  if (environment::shipped_kernels() != environment::ShippedKernels::all || !device.info().is_cpu) return {};
+  const sycl::device& on = device.impl().device;
+  const uint64_t key = native_program_key(on.get_info<sycl::info::device::driver_version>(),
+                                          on.get_platform().get_info<sycl::info::platform::version>(), source);
+  return read_program(shipped_file(name, ".cpu"), key);
 }
 
 }  // namespace
@@ -97,10 +95,13 @@ sycl::kernel CachedProgram::kernel(const std::string& name) const {
 }
 
 std::optional<CachedProgram> load_program(const Device& device, std::string_view name, std::string_view source) {
-  if (!usable(device)) return {};
+  if (!is_opencl(device)) return {};
   try {
-    const uint64_t key = key_of(device, source);
-    const std::string text = read_program(file_of(name, key), key);
+    std::string text = shipped_program(device, name, source);
+    if (text.empty() && environment::kernel_cache_enabled()) {
+      const uint64_t key = key_of(device, source);
+      text = read_program(file_of(name, key), key);
+    }
     if (text.empty()) return {};
     const OpenCl& api = OpenCl::get();
     cl_device_id on = sycl::get_native<sycl::backend::opencl>(device.impl().device);
@@ -118,6 +119,18 @@ std::optional<CachedProgram> load_program(const Device& device, std::string_view
   return {};
 }
 
+std::string shipped_spirv(const Device& device, std::string_view name, std::string_view source) {
+  const sycl::backend backend = device.impl().device.get_backend();
+  const bool takes_spirv = backend == sycl::backend::opencl || backend == sycl::backend::ext_oneapi_level_zero;
+  if (environment::shipped_kernels() == environment::ShippedKernels::off || !takes_spirv) return {};
+  try {
+    return read_program(shipped_file(name, device.info().is_cpu ? ".x86.spv" : ".spv"), spirv_program_key(source));
+  } catch (const Error& e) {
+    log::debug(fmt::format("kernels/{}: {}", name, e.what()));
+    return {};
+  }
+}
+
 void store_program(const Device& device, std::string_view name, std::string_view source, const KernelBundle& bundle) {
   if (!usable(device)) return;
   try {
@@ -129,12 +142,10 @@ void store_program(const Device& device, std::string_view name, std::string_view
     std::vector<unsigned char> binary(bytes);
     unsigned char* data = binary.data();
     if (api.program_info(programs.front(), CL_PROGRAM_BINARIES, sizeof data, static_cast<void*>(&data), nullptr) != CL_SUCCESS) return;
-    const std::string_view text(reinterpret_cast<const char*>(data), bytes);
-    Header header{{}, key_of(device, source), hash_text(text), bytes};
-    std::memcpy(header.magic, magic, sizeof header.magic);
-    const std::filesystem::path path = file_of(name, header.key);
+    const uint64_t key = key_of(device, source);
+    const std::filesystem::path path = file_of(name, key);
     std::filesystem::create_directories(path.parent_path());
-    write_file_atomically(path, std::string(reinterpret_cast<const char*>(&header), sizeof header).append(text));
+    write_file_atomically(path, pack_program(key, std::string_view(reinterpret_cast<const char*>(data), bytes)));
   } catch (const std::exception& e) {
     log::debug(fmt::format("kernels/{}: not kept in the cache: {}", name, e.what()));
   }

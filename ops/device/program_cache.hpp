@@ -25,9 +25,12 @@ class CachedProgram {
   sycl::context context_;
 };
 
-// `source`: all that the result depends on but the device and its driver. Nothing where the device is of another kind, the cache is
-// switched off (SYCL_CACHE_PERSISTENT=0), or there is no such file, or a damaged one.
+// `source`: all that the result depends on but the device and its driver. From what was compiled with the library, else from the
+// user's cache. Nothing where the device is of another kind, the cache is switched off (SYCL_CACHE_PERSISTENT=0), or there is no such file,
+// or a damaged one.
 std::optional<CachedProgram> load_program(const Device& device, std::string_view name, std::string_view source);
+// The SPIR-V that was compiled with the library for devices of this kind; empty where there is none, or it is of another source.
+std::string shipped_spirv(const Device& device, std::string_view name, std::string_view source);
 // Where it cannot be kept, the next run compiles again.
 void store_program(const Device& device, std::string_view name, std::string_view source, const KernelBundle& bundle);
 

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/base/environment.hpp>
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/elementwise.hpp>
 
 using namespace ppengine;
 using namespace ppengine::ops;
@@ -61,8 +62,13 @@ namespace {
 struct OwnCache {
   std::filesystem::path folder = std::filesystem::temp_directory_path() / ("ppengine_test_cache_" + std::to_string(::getpid()));
   std::string before = std::getenv("PPENGINE_CACHE") ? std::getenv("PPENGINE_CACHE") : "";
-  OwnCache() { setenv("PPENGINE_CACHE", folder.c_str(), 1); }
+  // shipped: whether kernels that were compiled with the library count (PPENGINE_SHIPPED_KERNELS).
+  explicit OwnCache(const char* shipped) {
+    setenv("PPENGINE_CACHE", folder.c_str(), 1);
+    setenv("PPENGINE_SHIPPED_KERNELS", shipped, 1);
+  }
   ~OwnCache() {
+    unsetenv("PPENGINE_SHIPPED_KERNELS");
     before.empty() ? unsetenv("PPENGINE_CACHE") : setenv("PPENGINE_CACHE", before.c_str(), 1);
     std::filesystem::remove_all(folder);
   }
@@ -95,7 +101,7 @@ std::string contents(const std::filesystem::path& path) {
 
 // A compiled file is kept, taken again, and compiled anew where it is cut off or changed.
 BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
-  const OwnCache cache;
+  const OwnCache cache("off");
   BOOST_TEST(twice_five() == 10.0f);
   BOOST_REQUIRE_EQUAL(cache.programs().size(), 1u);
   const std::filesystem::path kept = cache.programs().front();
@@ -110,6 +116,29 @@ BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
     BOOST_TEST(twice_five() == 10.0f);
     BOOST_CHECK(contents(kept) != bad);  // compiled and kept again
   }
+}
+
+// Only where kernels were compiled with the library (the target ppengine_kernels), and not for fewer instructions than this CPU has.
+const boost::unit_test::precondition with_shipped_kernels([](boost::unit_test::test_unit_id) {
+  return !std::getenv("PPENGINE_ISA") &&
+         std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
+});
+
+// The key of every file in lib/ppengine/kernels fits the sources in the library and this CPU: nothing is compiled and so nothing kept.
+BOOST_AUTO_TEST_CASE(kernels_compiled_with_the_library_are_used_as_they_are, *with_shipped_kernels) {
+  const OwnCache cache("all");
+  BOOST_TEST(twice_five() == 10.0f);
+  const auto device = Device::open("cpu");
+  device->kernels().prepare();
+  BOOST_TEST(cache.programs().empty());
+}
+
+// As on a CPU of another kind.
+BOOST_AUTO_TEST_CASE(kernels_in_spirv_serve_other_cpus, *with_shipped_kernels) {
+  const OwnCache cache("spirv");
+  BOOST_TEST(twice_five() == 10.0f);
+  BOOST_REQUIRE_EQUAL(cache.programs().size(), 1u);  // compiled for this CPU, and kept
+  BOOST_TEST(twice_five() == 10.0f);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
