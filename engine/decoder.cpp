@@ -5,6 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
+#include <ppengine/engine/graph/node.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -31,6 +32,8 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 &&
                   options.sequences > 0);
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
+  for (const Node& node : model.graph().nodes())
+    if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
   for (const Shape& shape : shapes(Use::step, 1)) {
     cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
     caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
@@ -57,6 +60,7 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
   how.output = use != Use::prefill;
   how.output_row = use == Use::last_prefill;
   how.cache_capacity = options_.capacity;
+  how.cache_chunk = padded(0, options_.chunk > 0 ? std::min(options_.chunk, options_.capacity) : options_.capacity);
   how.cache_sequences = options_.sequences;
   size_t workspace = workspace_.bytes();
   for (int index : model_.stages()) {
@@ -84,13 +88,13 @@ void Decoder::prepare(int64_t position, int64_t length, bool output) {
 }
 
 std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output,
-                                  std::span<const int32_t> ids) {
-  PPENGINE_ASSERT(length > 0 && position + length <= options_.capacity && sequence < options_.sequences);
+                                  std::span<const int32_t> ids, int64_t whole) {
+  PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity && sequence < options_.sequences);
   ids_.assign(static_cast<size_t>(padded(position, length)), 0);
   std::ranges::copy(ids, ids_.begin());
   const auto first = static_cast<int32_t>(position);
   Shapes& all = shapes(output ? Use::last_prefill : Use::prefill, static_cast<int64_t>(ids_.size()));
-  return comm::abort_on_error(options_.peers, [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_); });
+  return comm::abort_on_error(options_.peers, [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_, std::max(whole, position + length)); });
 }
 
 std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {
@@ -98,8 +102,17 @@ std::span<float> Decoder::step(int group, std::span<const int32_t> positions, st
   return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, 1), group, 0, 0, positions, ids); });
 }
 
+// Rotary tables for long sequences lie behind those for short ones.
+void Decoder::give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole) {
+  if (rotary_switch_ == 0) return;
+  rotary_rows_.assign(positions.begin(), positions.end());
+  for (int32_t& row : rotary_rows_)
+    if ((whole > 0 ? whole : row + 1) > rotary_switch_) row += static_cast<int32_t>(options_.capacity);
+  stream_.copy(to, rotary_rows_.data(), rotary_rows_.size() * sizeof(int32_t));
+}
+
 std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
-                              std::span<const int32_t> ids) {
+                              std::span<const int32_t> ids, int64_t whole) {
   ops::Buffer* before = nullptr;  // what the stage before has sent, where it is ours too
   BufferId output = no_buffer;
   for (size_t k = 0; k < shapes.size(); ++k) {
@@ -123,7 +136,9 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     run.tensor = options_.tensor;
     if (const int64_t offset = stage.input_offset(input_); offset >= 0)
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
-    stream_.copy(shape.inputs.at(static_cast<size_t>(stage.positions_offset())), positions.data(), positions.size_bytes());
+    const auto at = static_cast<size_t>(stage.positions_offset());
+    stream_.copy(shape.inputs.at(at), positions.data(), positions.size_bytes());
+    give_rotary_rows(shape.inputs.at(at + positions.size_bytes()), positions, whole);
     stage.forward(run);
     const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < static_cast<int>(model_.cuts().size());
     shape.blocks.release(

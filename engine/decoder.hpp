@@ -21,6 +21,7 @@ class Decoder {
     int64_t capacity = 0;                  // tokens that the cache holds per sequence
     int groups = 1;                        // sequences that go through the stages together; as many groups as ranks keep all of them busy
     int64_t sequences = 1;                 // of a group
+    int64_t chunk = 0;                     // the most tokens that a prefill has; 0: as many as the cache holds
     comm::Communicator* peers = nullptr;   // the ranks of the pipeline; may be null for one rank
     comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
   };
@@ -32,7 +33,9 @@ class Decoder {
   // of the pipeline only, and are given to all that divide its work.
 
   // Tokens of one sequence, from `position` on, go into the cache. Where output is wanted: that of the last token, as step() gives it.
-  std::span<float> prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids);
+  // whole: tokens that the sequence has with those that follow in the same prompt; 0: it ends with these.
+  std::span<float> prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
+                           int64_t whole = 0);
   void prepare(int64_t position, int64_t length, bool output);
   // One more token of every sequence of a group, at the given positions. A sequence that takes no part has any id and a position behind its
   // tokens: what is written there is overwritten when the sequence gets so far. On the last ranks: the graph's output [sequences, width]
@@ -40,6 +43,8 @@ class Decoder {
   std::span<float> step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids);
 
   const Options& options() const { return options_; }
+  // Above 0: where a sequence gets more tokens than this, all of it must go in again (prefill), since rotary frequencies change.
+  int64_t rotary_switch() const { return rotary_switch_; }
   // Bytes that all caches of this rank take.
   size_t cache_bytes() const;
   // Measures every instruction from now on (slower); null: no more.
@@ -58,7 +63,8 @@ class Decoder {
   int64_t padded(int64_t position, int64_t length) const;
   // The sequences of a group from `first_sequence` on; gives the output, of `output_row` where the shape has it of one row.
   std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
-                       std::span<const int32_t> ids);
+                       std::span<const int32_t> ids, int64_t whole = 0);
+  void give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole);
   BufferId output_of(const CompiledStage& stage, int index) const;
   void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
@@ -69,7 +75,8 @@ class Decoder {
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;
   ops::Buffer workspace_, wide_;
-  std::vector<int32_t> ids_;
+  std::vector<int32_t> ids_, rotary_rows_;
+  int64_t rotary_switch_ = 0;
   std::vector<float> output_;
   Profile* profile_ = nullptr;
   ops::Stream stream_;  // last: its destructor waits for work that uses the memory above

@@ -19,10 +19,15 @@ ops::ActivationKind activation_kind(Activation activation) {
   throw ConfigError("unknown activation");
 }
 
-void finish_causal_model(engine::Graph& graph, engine::Value hidden, std::int64_t vocabulary, const std::string& tied_to,
-                         double init_scale) {
-  const engine::Value logits =
-      graph.linear(hidden, "lm_head", {.out = vocabulary, .bias = false, .init_scale = static_cast<float>(init_scale), .weight = tied_to});
+void finish_causal_model(engine::Graph& graph, engine::Value hidden, const HeadOptions& options) {
+  engine::Value logits = graph.linear(
+      hidden, options.name,
+      {.out = options.vocabulary, .bias = false, .init_scale = static_cast<float>(options.init_scale), .weight = options.tied_to});
+  {
+    auto head = graph.module(options.name);
+    logits = graph.scale(logits, static_cast<float>(1.0 / options.divisor));
+    logits = graph.soft_cap(logits, static_cast<float>(options.cap));
+  }
   graph.output(logits);
   graph.loss(graph.cross_entropy(logits, graph.tokens("targets")));
 }
@@ -32,7 +37,7 @@ std::shared_ptr<const engine::Graph> build_graph(const ModelConfig& config, cons
   if (const Gpt2Config* gpt2 = config.gpt2())
     build_gpt2(*graph, *gpt2, options);
   else
-    build_llama(*graph, *config.llama(), options);
+    build_decoder(*graph, *config.decoder(), options);
   return graph;
 }
 

@@ -17,11 +17,17 @@ std::shared_ptr<const engine::Graph> build_graph(const ModelConfig& config, cons
 
 // The families.
 void build_gpt2(engine::Graph& graph, const Gpt2Config& config, const BuildOptions& options);
-void build_llama(engine::Graph& graph, const LlamaConfig& config, const BuildOptions& options);
+void build_decoder(engine::Graph& graph, const DecoderConfig& config, const BuildOptions& options);
 
 ops::ActivationKind activation_kind(Activation activation);
 // Logits to loss: what every family ends with.
-void finish_causal_model(engine::Graph& graph, engine::Value hidden, std::int64_t vocabulary, const std::string& tied_to,
-                         double init_scale);
+struct HeadOptions {
+  std::int64_t vocabulary = 0;
+  std::string tied_to = {};  // the name of the embedding's weight; empty: a weight of its own
+  double init_scale = 0.02;
+  const char* name = "lm_head";
+  double divisor = 1, cap = 0;  // of logits; a cap of 0: none
+};
+void finish_causal_model(engine::Graph& graph, engine::Value hidden, const HeadOptions& options);
 
 }  // namespace ppengine::models

@@ -7,7 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
-#include <ppengine/models/families/config_parse.hpp>
+#include <ppengine/models/families/families.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -63,9 +63,13 @@ ModelConfig parse_config(std::string_view json, const std::string& name) {
   const JsonPlace config(value, name);
   config.expect_object();
   const JsonPlace type = config.at("model_type");
-  if (type.string() == "gpt2") return {parse_gpt2(config), std::string(json)};
-  if (type.string() == "llama") return {parse_llama(config), std::string(json)};
-  type.refuse(fmt::format("is '{}': the families gpt2 and llama are supported", type.string()));
+  std::string names;
+  for (const Family& family : families()) {
+    if (type.string() == family.name) return {family.parse(config), std::string(json)};
+    names += (names.empty() ? "" : ", ") + std::string(family.name);
+  }
+  type.refuse(fmt::format("is '{}': the families {} are known; export another model as a program with torch.export and give that (FILE.pt2)",
+                          type.string(), names));
 }
 
 ModelConfig load_config(const std::filesystem::path& folder) {
@@ -103,7 +107,7 @@ ModelConfig preset_config(std::string_view name) {
 std::int64_t preset_sequence_length(std::string_view name) { return preset_or_throw(name).sequence; }
 
 ModelConfig make_config(const Gpt2Config& config) { return {config, gpt2_json(config).dump(2) + "\n"}; }
-ModelConfig make_config(const LlamaConfig& config) { return {config, llama_json(config).dump(2) + "\n"}; }
+ModelConfig make_config(const DecoderConfig& config) { return {config, llama_json(config).dump(2) + "\n"}; }
 
 std::string config_json(const ModelConfig& config, const std::string& dtype) {
   if (dtype.empty()) return config.source;

@@ -3,10 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -31,6 +33,7 @@ void check(const Spec& spec) {
       spec.v_stride < spec.kv_heads * spec.head_dim)
     throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride,
                                   spec.k_stride, spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
+  if (spec.window < 0 || !(spec.cap >= 0)) throw ConfigError(fmt::format("attention: a window of {} and a cap of {} are not possible", spec.window, spec.cap));
 }
 
 }  // namespace
@@ -45,6 +48,12 @@ std::unique_ptr<Attention> Attention::make(Device& device, const AttentionSpec& 
 std::vector<Considered> Attention::consider(const Device& device, const AttentionSpec& spec) {
   check(spec);
   return ops::consider<Attention, AttentionSpec>(implementations(), device, spec);
+}
+
+// What a run overwrites must be seen by none of its tokens: a window and the tokens that are appended at once.
+int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity) {
+  if (window <= 0 || window >= capacity) return capacity;
+  return std::min(capacity, (window + chunk + ring_step - 1) / ring_step * ring_step);
 }
 
 std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {

@@ -19,6 +19,8 @@ struct AttentionSpec {
   int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // between tokens, in elements; gradients have the same strides
   float scale = 1.0f;                                // softmax(scale · q·kᵀ)
   Type type = Type::f32;
+  int64_t window = 0;  // a query sees the last so many keys, its own included; 0: all before it
+  float cap = 0.0f;    // scores are cap · tanh(score / cap), before the mask; 0: as they are
 };
 
 class Attention {
@@ -46,7 +48,12 @@ struct CachedAttentionSpec {
   int64_t capacity = 0;  // tokens that the cache holds per sequence
   float scale = 1.0f;
   Type type = Type::f32;  // of activations and cache
+  int64_t window = 0;     // the cache is a ring then: token t lies at t % capacity
+  float cap = 0.0f;
 };
+
+// Tokens that the cache of attention with a window keeps of sequences up to `capacity`, where up to `chunk` are appended at once.
+int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity);
 
 class CachedAttention {
  public:

@@ -47,6 +47,19 @@ void scale(Stream& stream, Type type, void* data, float factor, int64_t count) {
   launch_flat(stream, plain_kernel(stream.device(), PlainKernel::scale_f32, type, "scale"), count, data, factor);
 }
 
+void scale(Stream& stream, Type type, const void* src, void* dst, float factor, int64_t count) {
+  launch_flat(stream, plain_kernel(stream.device(), PlainKernel::scaled_f32, type, "scale"), count, src, dst, factor);
+}
+
+void soft_cap(Stream& stream, Type type, const void* src, void* dst, float cap, int64_t count) {
+  launch_flat(stream, plain_kernel(stream.device(), PlainKernel::soft_cap_f32, type, "soft cap"), count, src, dst, cap);
+}
+
+void soft_cap_backward(Stream& stream, Type type, const void* dst, const void* diff_dst, void* diff_src, float cap, int64_t count) {
+  launch_flat(stream, plain_kernel(stream.device(), PlainKernel::soft_cap_backward_f32, type, "soft cap"), count, dst, diff_dst, diff_src,
+              cap);
+}
+
 void fill(Stream& stream, Type type, void* data, float value, int64_t count) {
   const auto which = static_cast<PlainKernel>(static_cast<size_t>(PlainKernel::fill_f32) + static_cast<size_t>(type));
   launch_flat(stream, plain_kernel(stream.device(), which), count, data, value);

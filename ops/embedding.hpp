@@ -15,6 +15,7 @@ struct EmbeddingSpec {
   int64_t positions = 0;    // rows of the position table; 0: none
   int64_t first_token = 0;  // the table holds tokens [first_token, first_token + vocabulary) (vocabulary split): others give zero
   Type type = Type::f32;
+  int64_t padding = -1;     // the token whose row gets no gradient
 };
 
 class Embedding {

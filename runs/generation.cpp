@@ -10,7 +10,6 @@
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/models/build.hpp>
-#include <ppengine/runs/inspection.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
 
@@ -116,7 +115,7 @@ GeneratorOptions GenerationRun::generator_options() const {
   GeneratorOptions how;
   how.capacity = capacity();
   if (options_.cache_memory > 0) {
-    const std::int64_t each = how.capacity * cache_bytes_per_token(source_, options_.parallel);
+    const std::int64_t each = cache_bytes(source_, options_.parallel, how.capacity, how.chunk);
     fit = options_.cache_memory / each;
     if (fit < 1)
       throw ConfigError(
@@ -172,15 +171,18 @@ void check(const ops::WeightStorage& weights, const engine::ParallelOptions& par
     throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
 }
 
-std::int64_t cache_bytes_per_token(const models::ModelSource& source, const engine::ParallelOptions& parallel) {
+std::int64_t cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
+                         std::int64_t chunk) {
   const StagePlan plan = plan_stages(source, parallel);
-  std::vector<std::int64_t> layers(static_cast<std::size_t>(parallel.pipeline));
+  engine::CompileOptions cached;
+  cached.cache_capacity = capacity;
+  cached.cache_chunk = std::min(capacity, chunk);
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
     for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
-      layers[static_cast<std::size_t>(plan.stage_rank[s])] +=
-          std::string_view(plan.graph->nodes()[static_cast<std::size_t>(i)].op->kind()) == "attention";
-  return *std::ranges::max_element(layers) * cache_width(source.config) / parallel.tensor *
-         static_cast<std::int64_t>(ops::size_of(parallel.type));
+      elements[static_cast<std::size_t>(plan.stage_rank[s])] +=
+          plan.graph->nodes()[static_cast<std::size_t>(i)].op->cache_elements(cached);
+  return *std::ranges::max_element(elements) * static_cast<std::int64_t>(ops::size_of(parallel.type));
 }
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,

@@ -66,8 +66,10 @@ class GenerationRun {
   std::size_t longest_ = 0;
 };
 
-// Bytes of keys and values that a token takes on the rank where that is most.
-std::int64_t cache_bytes_per_token(const models::ModelSource& source, const engine::ParallelOptions& parallel);
+// Bytes of keys and values that a sequence of up to `capacity` tokens takes on the rank where that is most. Layers with a window keep that,
+// and `chunk` tokens of a prompt that go in at once.
+std::int64_t cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
+                         std::int64_t chunk);
 
 // The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
 // that divide each stage.

@@ -74,7 +74,12 @@ struct Generator::Impl {
 
   Impl(engine::ModelRank& model, const GeneratorOptions& how, comm::Communicator& pipeline)
       : options(how),
-        decoder(model, {how.capacity, how.groups, how.sequences, &pipeline, how.tensor}),
+        decoder(model, {.capacity = how.capacity,
+                        .groups = how.groups,
+                        .sequences = how.sequences,
+                        .chunk = how.chunk,
+                        .peers = &pipeline,
+                        .tensor = how.tensor}),
         chain(pipeline, how.sequences, how.tensor),
         vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
         groups(static_cast<std::size_t>(how.groups)) {
@@ -98,7 +103,7 @@ struct Generator::Impl {
       chooser.history = beginning.prompt;
     } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
       const bool last = job.kind == Job::last_prefill;
-      const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens);
+      const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);
       if (last && chooses()) choose(group, static_cast<std::size_t>(job.sequence), logits);
     } else if (job.kind == Job::step) {
       step(job, group, tokens);
@@ -187,15 +192,30 @@ struct Generator::Impl {
     // The last token that is chosen needs no place in the cache.
     running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
     running.position = static_cast<std::int32_t>(length - 1);
-    Job job{Job::begin, group, static_cast<std::int32_t>(sequence), 0, static_cast<std::int32_t>(length), {}};
+    const Job job{Job::begin, group, static_cast<std::int32_t>(sequence), 0, static_cast<std::int32_t>(length), {}};
     issue(job, {running.request.sampling, running.number, prompt}, {});
+    prefill(job, prompt);
+    groups[static_cast<std::size_t>(group)].running[sequence] = std::move(running);
+  }
+
+  // Tokens go into the cache from its beginning on, and give the next one.
+  void prefill(Job job, const std::vector<std::int32_t>& prompt) {
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    job.whole = static_cast<std::int32_t>(length);
     for (std::int64_t at = 0; at < length; at += options.chunk) {
       job.kind = at + options.chunk < length ? Job::prefill : Job::last_prefill;
       job.position = static_cast<std::int32_t>(at);
       job.length = static_cast<std::int32_t>(std::min(options.chunk, length - at));
       issue(job, {}, std::span(prompt).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(job.length)));
     }
-    groups[static_cast<std::size_t>(group)].running[sequence] = std::move(running);
+  }
+
+  // Where rotary frequencies change with the length (longrope), what is in the cache has to be made again.
+  void begin_again(int group, std::size_t sequence, Running& running) {
+    std::vector<std::int32_t> tokens = running.request.prompt;
+    tokens.insert(tokens.end(), running.result.ids.begin(), running.result.ids.end());
+    prefill({Job::prefill, group, static_cast<std::int32_t>(sequence), 0, 0, {}}, tokens);
+    running.begins = true;
   }
 
   // Fills the group's free places and, where there is anything to do, sends it through the stages once.
@@ -211,6 +231,9 @@ struct Generator::Impl {
           begin(index, i, std::move(*next));
       }
     if (std::ranges::none_of(group.running, [](const auto& one) { return one.has_value(); })) return;
+    for (std::size_t i = 0; i < group.running.size(); ++i)
+      if (auto& one = group.running[i]; one && !one->begins && decoder.rotary_switch() > 0 && one->position == decoder.rotary_switch())
+        begin_again(index, i, *one);
     Job job{Job::step, index, 0, 0, 0, std::vector<std::int32_t>(group.running.size(), ~0)};
     for (std::size_t i = 0; i < group.running.size(); ++i) {
       const std::optional<Running>& one = group.running[i];

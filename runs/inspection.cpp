@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/parameters.hpp>
+#include <ppengine/runs/generator.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -23,10 +23,6 @@ std::int64_t activation_elements(const engine::Graph& graph, const engine::Stage
 }
 
 }  // namespace
-
-std::int64_t cache_width(const models::ModelConfig& config) {
-  return config.llama() ? 2 * config.llama()->kv_heads * config.llama()->head_size : 2 * config.width();
-}
 
 Inspection inspect_model(const std::string& folder_or_preset, const InspectionOptions& options) {
   const models::ModelSource model = models::open_model(folder_or_preset);
@@ -64,8 +60,11 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     const auto node = [&](int i) -> const engine::Node& { return graph->nodes()[static_cast<std::size_t>(i)]; };
     InspectedStage stage{plan.rank_of(s), node(cut.begin).module, node(cut.end - 1).module, 0};
     for (int id : cut.parameters) stage.parameters += graph->parameters()[static_cast<std::size_t>(id)].shape.count();
-    std::int64_t attentions = 0;
-    for (int i = cut.begin; i < cut.end; ++i) attentions += std::string_view(node(i).op->kind()) == "attention";
+    engine::CompileOptions cached;
+    cached.cache_capacity = length;
+    cached.cache_chunk = std::min(length, GeneratorOptions().chunk);
+    std::int64_t cache = 0;
+    for (int i = cut.begin; i < cut.end; ++i) cache += node(i).op->cache_elements(cached);
     InspectedRank& rank = result.ranks[static_cast<std::size_t>(stage.rank)];
     rank.stages.push_back(s);
     rank.parameters += stage.parameters;
@@ -75,7 +74,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     rank.activations +=
         engine::count_blocks(plan, s).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
     rank.inference_weights += size * stage.parameters;
-    rank.cache += attentions * cache_width(model.config) * length * size;
+    rank.cache += cache * size;
     result.stages.push_back(std::move(stage));
   }
   return result;

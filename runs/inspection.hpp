@@ -41,9 +41,6 @@ struct Inspection {
   std::vector<InspectedRank> ranks;
 };
 
-// Elements of keys and values that one layer keeps per token.
-std::int64_t cache_width(const models::ModelConfig& config);
-
 struct InspectionOptions {
   engine::ParallelOptions parallel;
   std::int64_t microbatch_size = 1;  // sequences

@@ -11,7 +11,7 @@ namespace {
 
 enum Tag : int { job_tag = engine::Decoder::first_free_tag, beginning_tag, tokens_tag };
 
-constexpr std::size_t fixed_words = 5;  // of a job, before the positions
+constexpr std::size_t fixed_words = 6;  // of a job, before the positions
 
 struct Fixed {  // of a beginning, before the prompt
   SamplingOptions sampling;
@@ -28,7 +28,7 @@ JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences, comm::Comm
 }
 
 void JobChain::write(const Job& job, std::vector<std::int32_t>& words) const {
-  const std::array<std::int32_t, fixed_words> fixed{job.kind, job.group, job.sequence, job.position, job.length};
+  const std::array<std::int32_t, fixed_words> fixed{job.kind, job.group, job.sequence, job.position, job.length, job.whole};
   std::ranges::copy(fixed, words.begin());
   std::ranges::copy(job.positions, words.begin() + fixed_words);
 }
@@ -39,6 +39,7 @@ void JobChain::read(const std::vector<std::int32_t>& words, Job& job) const {
   job.sequence = words[2];
   job.position = words[3];
   job.length = words[4];
+  job.whole = words[5];
   job.positions.assign(words.begin() + fixed_words, words.begin() + static_cast<std::ptrdiff_t>(incoming_.size()));
 }
 

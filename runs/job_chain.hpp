@@ -18,6 +18,7 @@ struct Job {
   std::int32_t group = 0, sequence = 0, position = 0;
   std::int32_t length = 0;              // begin: of the prompt; prefill: tokens
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
+  std::int32_t whole = 0;               // prefill: of the prompt
 };
 
 // What the rank that chooses tokens must know of a request (Job::begin).

@@ -121,10 +121,12 @@ Value Graph::norm(Value src, const std::string& module, const NormOptions& optio
   const std::string name = qualified(module);
   const int64_t width = info(src).width;
   expect_width(src, width, name);
-  std::vector<int> parameters{add_parameter({name + ".weight", {width}, Init::ones})};
+  const int64_t row = options.group > 0 ? options.group : width;
+  if (width % row != 0) throw ConfigError(fmt::format("{}: a width of {} does not consist of rows of {}", name, width, row));
+  std::vector<int> parameters{add_parameter({name + ".weight", {row}, options.shift == 1.0f ? Init::zeros : Init::ones})};
   NormOptions checked = options;
   if (options.kind == ops::NormKind::rms) checked.bias = false;
-  if (checked.bias) parameters.push_back(add_parameter({name + ".bias", {width}, Init::zeros}));
+  if (checked.bias) parameters.push_back(add_parameter({name + ".bias", {row}, Init::zeros}));
   return add_node(name, make_norm_node(width, checked), {src}, std::move(parameters), width);
 }
 
@@ -136,6 +138,22 @@ Value Graph::softmax(Value src) { return add_node(scope_, make_softmax_node(info
 Value Graph::gated_silu(Value gate, Value up) {
   expect_width(up, info(gate).width, scope_);
   return add_node(scope_, make_gated_silu_node(info(gate).width), {gate, up}, {}, info(gate).width);
+}
+
+Value Graph::gated_silu(Value packed) {
+  const int64_t width = info(packed).width / 2;
+  expect_width(packed, 2 * width, scope_);
+  return add_node(scope_, make_packed_gated_silu_node(width), {packed}, {}, width);
+}
+
+Value Graph::scale(Value src, float factor) {
+  if (factor == 1.0f) return src;
+  return add_node(scope_, make_scale_node({info(src).width, factor}), {src}, {}, info(src).width);
+}
+
+Value Graph::soft_cap(Value src, float cap) {
+  if (cap == 0.0f) return src;
+  return add_node(scope_, make_scale_node({info(src).width, cap, true}), {src}, {}, info(src).width);
 }
 
 Value Graph::add(Value a, Value b) {

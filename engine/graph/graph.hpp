@@ -76,23 +76,35 @@ struct EmbeddingOptions {
   int64_t positions = 0;             // learned positions; 0: none
   std::string position_module = {};  // "wpe"
   float init_scale = 0.02f;
+  int64_t padding = -1;  // the token whose row gets no gradient
 };
 
 struct NormOptions {
   ops::NormKind kind = ops::NormKind::layer;
   float epsilon = 1e-5f;
   bool bias = true;
+  float shift = 0;    // what is multiplied with is the weight and this; the weight begins as 1 - shift
+  int64_t group = 0;  // above 0: every so many elements of the width (a head) are a row of their own, with one weight for all of them
+  // Where tensor-parallel ranks have parts of the width, they put them together for this norm. Otherwise that is an error.
+  bool gathers = false;
 };
 
 struct AttentionOptions {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0.0f;  // 0: 1/sqrt(head_dim)
+  int64_t window = 0;  // above 0: a token attends to the last so many, itself included
+  float cap = 0.0f;    // above 0: scores are cap·tanh(score / cap)
 };
 
 struct RotaryOptions {
   int64_t heads = 0, head_dim = 0;
-  // The inverse frequencies (head_dim/2) for sequences of a given length; some scalings depend on it.
+  // The inverse frequencies for sequences of a given length; some scalings depend on it. As many as pairs of a head are turned: what lies
+  // behind them in a head stays as it is.
   std::function<std::vector<float>(int64_t length)> frequencies;
+  float factor = 1.0f;      // of cosines and sines
+  int64_t turned = -1;      // heads that are turned, the first ones (queries and keys of a packed projection); -1: all
+  int64_t parts = 1;        // 3: a head's query, key and value lie together, and lie as [queries, keys, values] behind this node
+  int64_t switches_at = 0;  // above 0: sequences of more tokens have other frequencies (longrope)
 };
 
 class Graph {
@@ -119,6 +131,9 @@ class Graph {
   Value norm(Value src, const std::string& module, const NormOptions& options);
   Value activation(Value src, ops::ActivationKind kind);
   Value gated_silu(Value gate, Value up);
+  Value gated_silu(Value packed);               // gate and up side by side
+  Value scale(Value src, float factor);         // src · factor; src itself for 1
+  Value soft_cap(Value src, float cap);         // cap · tanh(src / cap); src itself for 0
   Value softmax(Value src);
   Value add(Value a, Value b);
   Value multiply(Value a, Value b);

@@ -23,6 +23,7 @@ struct CompileOptions {
   bool split_backward = false;  // I and W programs beside B
   bool recompute = false;       // keep only the blocks' inputs, run their forward again in the backward
   int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
+  int64_t cache_chunk = 0;      // the most tokens of a sequence that go in at once
   int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
 };
 
@@ -51,8 +52,13 @@ class NodeOp {
   virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
                                                 const CompileOptions& options) const = 0;
   // The same op for one of several tensor-parallel ranks, each with an even part of the inputs' width or heads. Null: it needs all of them.
+  // Its parameters stay whole: each rank's part must add the same, summed gradient to them.
   // ConfigError that names the module where they cannot be divided evenly.
   virtual std::shared_ptr<const NodeOp> part(int /*ranks*/, const std::string& /*module*/) const { return nullptr; }
+  // Whether ranks put the parts of a divided width together for it, and go on with parts of its result.
+  virtual bool gathers_width() const { return false; }
+  // The same op for another width, with the cost of a width of `counted`. Null: it needs the width that it has.
+  virtual std::shared_ptr<const NodeOp> with_width(int64_t /*width*/, int64_t /*counted*/) const { return nullptr; }
   // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
   virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
   // Whether a row of its output depends on that row of its inputs alone, wherever the row stands.
@@ -65,8 +71,14 @@ class NodeOp {
   // Where the gradient of its first parameter, a table, is zero but in the rows of the tokens that are its first input: the token of the
   // table's first row.
   virtual std::optional<int64_t> first_token() const { return std::nullopt; }
+  // The token whose row of that table gets no gradient; -1: none.
+  virtual int64_t padding_token() const { return -1; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
   virtual bool writes_cache() const { return false; }
+  // Above 0: sequences of more tokens than this have other rotary frequencies.
+  virtual int64_t rotary_switch() const { return 0; }
+  // Elements of that cache for one sequence.
+  virtual int64_t cache_elements(const CompileOptions& /*options*/) const { return 0; }
 };
 
 }  // namespace ppengine::engine

@@ -108,6 +108,12 @@ class GraphSharder {
       return {
           to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {}, info.width, info.kind)};
     }
+    if (node.inputs.size() == 1 && place(node.inputs[0]).has == Has::vocabulary) {
+      const Place& src = place(node.inputs[0]);
+      const int64_t mine = to_.info(src.value).width;
+      if (auto op = node.op->with_width(mine, stretch_of(info.width, 0, ranks_).count))
+        return {to_.add_node(node.module, std::move(op), {src.value}, {}, mine), Has::vocabulary};
+    }
     const auto any = [&](Has has) { return std::ranges::any_of(node.inputs, [&](int id) { return place(id).has == has; }); };
     if (any(Has::width)) return on_part_of_width(node, info);
     if (any(Has::rows))
@@ -125,13 +131,20 @@ class GraphSharder {
 
   Place on_part_of_width(const Node& node, const ValueInfo& info) {
     const auto divided = [&](int id) { return place(id).has == Has::width; };
-    auto part = std::ranges::all_of(node.inputs, divided) && node.parameters.empty() ? node.op->part(ranks_, node.module) : nullptr;
+    if (node.op->gathers_width()) {
+      const auto inputs = each_input(node, [&](int id) { return everything(id); });
+      const Value whole = to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind);
+      check_divides(info.width, "width", node.module);
+      const auto take = make_tensor_node(TensorMeeting::take_width, info.width, ranks_);
+      return {to_.add_node(node.module, take, {whole}, {}, info.width / ranks_, info.kind), Has::width};
+    }
+    auto part = std::ranges::all_of(node.inputs, divided) ? node.op->part(ranks_, node.module) : nullptr;
     if (!part)
       throw ConfigError(fmt::format("--tp {}: {} ({}) cannot work on a part of its input; the tensor plan must keep it whole", ranks_,
                                     node.module, node.op->kind()));
     check_divides(info.width, "width", node.module);
     const auto inputs = each_input(node, [&](int id) { return place(id).value; });
-    return {to_.add_node(node.module, std::move(part), inputs, {}, info.width / ranks_, info.kind), Has::width};
+    return {to_.add_node(node.module, std::move(part), inputs, node.parameters, info.width / ranks_, info.kind), Has::width};
   }
 
   Place on_part_of_rows(const Node& node, const ValueInfo& info, std::shared_ptr<const NodeOp> part) {
@@ -157,7 +170,7 @@ class GraphSharder {
   // Each token is in one rank's part of the table; the others' summands are zeros, also for its position.
   Place split_embedding(const Node& node) {
     const ops::Shape& table = from_.parameters()[static_cast<size_t>(node.parameters[0])].shape;
-    EmbeddingOptions options{.vocabulary = table[0], .width = table[1]};
+    EmbeddingOptions options{.vocabulary = table[0], .width = table[1], .padding = node.op->padding_token()};
     if (node.parameters.size() > 1) options.positions = from_.parameters()[static_cast<size_t>(node.parameters[1])].shape[0];
     check_vocabulary(table[0], node.module);
     check_uses(node, 0, TensorSplit::vocabulary);

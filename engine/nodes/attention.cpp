@@ -109,8 +109,10 @@ class AttentionNode : public NodeOp {
   }
   const char* kind() const override { return "attention"; }
   bool writes_cache() const override { return true; }
+  int64_t cache_elements(const CompileOptions& options) const override { return 2 * options_.kv_heads * options_.head_dim * kept(options); }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
-    return 2.0 * double(batch * options_.heads * options_.head_dim) * double(length) * double(length + 1);  // causal: half of both products
+    const auto seen = double(options_.window > 0 ? std::min(options_.window, length) : length);  // by the last token; the others ascend to it
+    return 4.0 * double(batch * options_.heads * options_.head_dim) * (seen * (seen + 1) / 2 + (double(length) - seen) * seen);
   }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
@@ -122,12 +124,12 @@ class AttentionNode : public NodeOp {
       return std::make_unique<CompiledCachedAttention>(
           device,
           ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
-                                   kv_stride, options.cache_capacity, options_.scale, options.type},
+                                   kv_stride, kept(options), options_.scale, options.type, options_.window, options_.cap},
           shape, std::max(options.cache_sequences, options.batch));
     return std::make_unique<CompiledAttention>(
         device,
         ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
-                           kv_stride, options_.scale, options.type},
+                           kv_stride, options_.scale, options.type, options_.window, options_.cap},
         shape, options.training);
   }
 
@@ -141,6 +143,11 @@ class AttentionNode : public NodeOp {
   }
 
  private:
+  // Tokens of a sequence in the cache: with a window no more than that sees, and what goes in at once.
+  int64_t kept(const CompileOptions& options) const {
+    return ops::window_capacity(options_.window, std::max(options.cache_chunk, options.length), options.cache_capacity);
+  }
+
   AttentionOptions options_;
   bool packed_;
 };

@@ -38,13 +38,14 @@ class EmbeddingNode : public NodeOp {
       : options_(options), rows_(stretch_of(options.vocabulary, rank, ranks)) {}
   const char* kind() const override { return "embedding"; }
   std::optional<int64_t> first_token() const override { return rows_.begin; }
+  int64_t padding_token() const override { return options_.padding; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 2.0 * double(batch * length * options_.width);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
     return std::make_unique<CompiledEmbedding>(device, ops::EmbeddingSpec{options.batch, options.length, options_.width, rows_.count,
-                                                                          options_.positions, rows_.begin, options.type});
+                                                                          options_.positions, rows_.begin, options.type, options_.padding});
   }
 
  private:

@@ -15,6 +15,15 @@ std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& option
 std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options);
 std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width);
 std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width);
+std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width);
+// factor · src, or cap · tanh(src / cap). counted: the width that its cost is estimated from, 0: its own.
+struct ScaleOptions {
+  int64_t width = 0;
+  float factor = 1.0f;
+  bool caps = false;
+  int64_t counted = 0;
+};
+std::shared_ptr<const NodeOp> make_scale_node(const ScaleOptions& options);
 std::shared_ptr<const NodeOp> make_softmax_node(int64_t width);
 std::shared_ptr<const NodeOp> make_add_node(int64_t width);
 std::shared_ptr<const NodeOp> make_multiply_node(int64_t width);
@@ -30,6 +39,7 @@ enum class TensorMeeting {
   copy,          // into divided work: identity; the gradient is summed over ranks
   sum,           // out of it: the sum over ranks; the gradient is passed on
   gather_width,  // stretches of the width, put together; each rank takes its own stretch of the gradient
+  take_width,    // out of work that every rank does: its stretch of the width; the gradient is put together
   // Where ranks have parts of the tokens (rows) elsewhere:
   copy_rows,    // into divided work: all tokens; the gradient is summed, and each rank keeps its tokens
   sum_rows,     // out of it: each rank has the sum for its tokens; the gradient is that of all tokens

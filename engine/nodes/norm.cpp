@@ -1,6 +1,8 @@
 // Layer norm and RMS norm as nodes.
 #include <ppengine/ops/norm.hpp>
 
+#include <algorithm>
+
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/elementwise.hpp>
@@ -66,7 +68,7 @@ class CompiledNorm : public CompiledNode {
   BufferId saved_mean(Emitter& emit) const { return emit.saved("mean", spec_.kind == ops::NormKind::layer ? statistics_bytes() : 0); }
 
   ops::NormSpec spec_;
-  int ranks_;  // that have parts of the tokens
+  int ranks_;  // that have parts of the tokens or heads
   std::unique_ptr<ops::Norm> op_;
 };
 
@@ -75,8 +77,9 @@ class NormNode : public NodeOp {
   NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1)
       : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
-  const NormOptions* as_norm() const override { return &options_; }
+  const NormOptions* as_norm() const override { return options_.group > 0 || options_.shift != 0 ? nullptr : &options_; }
   bool row_by_row() const override { return ranks_ == 1; }
+  bool gathers_width() const override { return options_.gathers; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
@@ -85,11 +88,24 @@ class NormNode : public NodeOp {
     spec.kind = options_.kind;
     spec.rows = row_part(options, rank_, ranks_).count;
     spec.width = width_;
+    spec.gamma_shift = options_.shift;
+    if (options_.group > 0) {
+      spec.rows *= width_ / options_.group;
+      spec.width = options_.group;
+    }
     spec.epsilon = options_.epsilon;
     spec.bias = options_.bias;
     spec.add_diff_src = plan.add_gradient[0];
     spec.type = options.type;
-    return std::make_unique<CompiledNorm>(device, spec, ranks_);
+    return std::make_unique<CompiledNorm>(device, spec, std::max(ranks_, head_ranks_));
+  }
+
+  // Each rank has some of the heads; the weight that all heads share gets the sum of what ranks add to its gradient.
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override {
+    if (options_.group == 0 || width_ / options_.group % ranks != 0) return nullptr;
+    auto mine = std::make_shared<NormNode>(width_ / ranks, options_);
+    mine->head_ranks_ = ranks;
+    return mine;
   }
 
   std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override {
@@ -100,6 +116,7 @@ class NormNode : public NodeOp {
   int64_t width_;
   NormOptions options_;
   int rank_, ranks_;
+  int head_ranks_ = 1;  // that have parts of the heads
 };
 
 }  // namespace

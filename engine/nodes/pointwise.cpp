@@ -121,6 +121,33 @@ class CompiledGatedSilu : public CompiledNode {
   std::unique_ptr<ops::GatedSilu> op_;
 };
 
+// Gate and up side by side in one value.
+class CompiledPackedGatedSilu : public CompiledNode {
+ public:
+  CompiledPackedGatedSilu(ops::Device& device, const ops::GatedSiluSpec& spec)
+      : half_(static_cast<size_t>(spec.width) * ops::size_of(spec.type)), op_(ops::GatedSilu::make(device, spec)) {}
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, [=, half = half_, op = op_.get()](const Run& run) {
+      op->forward(run.stream, run.at(src), run.as<std::byte>(src) + half, run.at(dst));
+    });
+  }
+  void backward(Emitter& emit) override {
+    const BufferId src = emit.input(0), diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({src, diff_dst}, {target.diff}, [=, half = half_, op = op_.get()](const Run& run) {
+      op->backward_input(run.stream, run.at(src), run.as<std::byte>(src) + half, run.at(diff_dst), run.at(target.diff),
+                         run.as<std::byte>(target.diff) + half);
+    });
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  size_t half_;  // bytes from a row's gate to its up
+  std::unique_ptr<ops::GatedSilu> op_;
+};
+
 class CompiledAdd : public CompiledNode {
  public:
   CompiledAdd(ops::Type type, int64_t count) : type_(type), count_(count) {}
@@ -227,6 +254,15 @@ std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
         return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, width, options.type});
       },
       make_gated_silu_node);
+}
+
+std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width) {
+  return std::make_shared<PointwiseNode>(
+      "packed_gated_silu", width, 12.0,
+      [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
+        return std::make_unique<CompiledPackedGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, 2 * width, options.type});
+      },
+      make_packed_gated_silu_node);
 }
 
 std::shared_ptr<const NodeOp> make_add_node(int64_t width) {

@@ -13,14 +13,22 @@ namespace {
 
 class CompiledRotary : public CompiledNode {
  public:
-  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, std::vector<float> frequencies, int64_t positions)
-      : op_(ops::Rotary::make(device, spec)), frequencies_(std::move(frequencies)), positions_(positions) {}
+  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches)
+      : batch_(spec.batch),
+        op_(ops::Rotary::make(device, spec)),
+        frequencies_{options.frequencies(switches ? options.switches_at : positions)},
+        factor_(options.factor),
+        positions_(positions),
+        switches_(switches) {
+    if (switches) frequencies_.push_back(options.frequencies(positions));
+  }
 
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output(), first = emit.positions();
     const auto [cosines, sines] = tables(emit);
-    emit.forward({src, cosines, sines, first}, {dst}, [=, op = op_.get()](const Run& run) {
-      op->forward(run.stream, run.at(src), run.as<float>(cosines), run.as<float>(sines), run.as<int32_t>(first), run.at(dst));
+    emit.forward({src, cosines, sines, first}, {dst}, [=, op = op_.get(), skip = switches_ ? batch_ : 0](const Run& run) {
+      const auto* rows = run.as<int32_t>(first);
+      op->forward(run.stream, run.at(src), run.as<float>(cosines), run.as<float>(sines), rows ? rows + skip : rows, run.at(dst));
     });
   }
 
@@ -36,46 +44,61 @@ class CompiledRotary : public CompiledNode {
   }
 
  private:
+  // [positions, pairs]; where a sequence that grows gets other frequencies, a second table lies behind the first.
   std::pair<BufferId, BufferId> tables(Emitter& emit) const {
     auto table = [&](float (*function)(float)) {
       std::vector<float> values;
-      values.reserve(static_cast<size_t>(positions_) * frequencies_.size());
-      for (int64_t position = 0; position < positions_; ++position)
-        for (float frequency : frequencies_) values.push_back(function(static_cast<float>(position) * frequency));
+      values.reserve(frequencies_.size() * static_cast<size_t>(positions_) * frequencies_.front().size());
+      for (const auto& frequencies : frequencies_)
+        for (int64_t position = 0; position < positions_; ++position)
+          for (float frequency : frequencies) values.push_back(factor_ * function(static_cast<float>(position) * frequency));
       return values;
     };
     const auto key = [&](const char* name) {  // layers with other frequencies have tables of their own
-      double digest = 0;
-      for (size_t i = 0; i < frequencies_.size(); ++i) digest += double(frequencies_[i]) * double(i + 1);
-      return fmt::format("rotary.{}.{}.{}.{:a}", name, positions_, frequencies_.size(), digest);
+      double digest = double(factor_);
+      for (const auto& frequencies : frequencies_)
+        for (size_t i = 0; i < frequencies.size(); ++i) digest += double(frequencies[i]) * double(i + 1);
+      return fmt::format("rotary.{}.{}.{}.{:a}", name, positions_, frequencies_.front().size(), digest);
     };
     return {emit.constant(key("cos"), [&] { return table([](float x) { return std::cos(x); }); }),
             emit.constant(key("sin"), [&] { return table([](float x) { return std::sin(x); }); })};
   }
+  int64_t batch_;
   std::unique_ptr<ops::Rotary> op_;
-  std::vector<float> frequencies_;
+  std::vector<std::vector<float>> frequencies_;
+  float factor_;
   int64_t positions_;
+  bool switches_;
 };
 
 class RotaryNode : public NodeOp {
  public:
-  explicit RotaryNode(const RotaryOptions& options) : options_(options) {}
+  explicit RotaryNode(const RotaryOptions& options) : options_(options) {
+    if (options_.turned < 0) options_.turned = options_.heads;
+  }
   const char* kind() const override { return "rotary"; }
+  int64_t rotary_switch() const override { return options_.switches_at; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     return 6.0 * double(batch * length * options_.heads * options_.head_dim);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
     const int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
-    return std::make_unique<CompiledRotary>(
-        device, ops::RotarySpec{options.batch, options.length, options_.heads, options_.head_dim, width, width, options.type},
-        options_.frequencies(positions), positions);
+    const bool switches = options_.switches_at > 0 && options.cache_capacity > options_.switches_at;
+    ops::RotarySpec spec{options.batch, options.length, options_.heads, options_.head_dim, width, width, options.type};
+    spec.turned = options_.turned;
+    spec.half = static_cast<int64_t>(options_.frequencies(positions).size());
+    spec.parts = options_.parts;
+    return std::make_unique<CompiledRotary>(device, spec, options_, positions, switches);
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
-    if (options_.heads % ranks != 0)
+    if (options_.heads % ranks != 0 || options_.turned % ranks != 0)
       throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, options_.heads, module));
-    return make_rotary_node({options_.heads / ranks, options_.head_dim, options_.frequencies});
+    RotaryOptions mine = options_;
+    mine.heads /= ranks;
+    mine.turned /= ranks;
+    return make_rotary_node(mine);
   }
 
  private:

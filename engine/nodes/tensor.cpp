@@ -112,46 +112,78 @@ class CompiledTakeRows : public CompiledCollective {
   void backward(Emitter& emit) override { emit_backward(emit, &CompiledTakeRows::gather); }
 };
 
-// Stretches of the width side by side again. Messages are of one size: as wide as the widest stretch.
-class CompiledGatherWidth : public CompiledCollective {
- public:
-  CompiledGatherWidth(const Node& node, int64_t width, int ranks, const CompileOptions& options)
-      : CompiledCollective(node, width, ranks, options), rows_(options.batch * options.length), width_(width) {}
+// Between stretches of the width, one on each rank, and all of it. Messages are of one size: as wide as the widest stretch.
+struct Columns {
+  int64_t rows, width;
+  int ranks;
+  ops::Type type;
 
-  void forward(Emitter& emit) override {
-    const size_t slot = static_cast<size_t>(rows_ * stretch_of(width_, 0, ranks_).count);  // elements
-    const BufferId src = emit.input(0), dst = emit.output(),
-                   slots = emit.workspace(slot * static_cast<size_t>(ranks_) * ops::size_of(type_));
-    emit.forward({src}, {slots, dst}, [=, *this](const Run& run) {
-      const int rank = run.tensor ? run.tensor->rank() : 0;
-      const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<size_t>(r) * slot * ops::size_of(type_); };
-      run.stream.copy(at(rank), run.at(src), mine(rank) * ops::size_of(type_));
-      if (run.tensor) run.tensor->all_gather(at(rank), run.at(slots), slot, type_, run.stream).wait_on(run.stream);
-      for (int r = 0; r < ranks_; ++r)
-        ops::copy_strided(run.stream, {at(r), type_, {rows_, stretch_of(width_, r, ranks_).count}}, columns(run.at(dst), r));
-    });
+  size_t slot() const { return mine(0); }  // elements
+  size_t mine(int rank) const { return static_cast<size_t>(rows * stretch_of(width, rank, ranks).count); }
+  size_t slots_bytes() const { return slot() * static_cast<size_t>(ranks) * ops::size_of(type); }
+  ops::Tensor of(void* whole, int rank) const {
+    const Stretch its = stretch_of(width, rank, ranks);
+    return ops::Tensor(whole, type, {rows, width}).slice(1, its.begin, its.begin + its.count);
   }
+  ops::Tensor part(void* data, int rank) const { return {data, type, {rows, stretch_of(width, rank, ranks).count}}; }
 
-  // Every rank has the gradient of all columns: it takes its own.
+  Emitter::Body gather(BufferId from, BufferId slots, BufferId to) const {
+    return [=, *this](const Run& run) {
+      const int rank = run.tensor ? run.tensor->rank() : 0;
+      const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<size_t>(r) * slot() * ops::size_of(type); };
+      run.stream.copy(at(rank), run.at(from), mine(rank) * ops::size_of(type));
+      if (run.tensor) run.tensor->all_gather(at(rank), run.at(slots), slot(), type, run.stream).wait_on(run.stream);
+      for (int r = 0; r < ranks; ++r) ops::copy_strided(run.stream, part(at(r), r), of(run.at(to), r));
+    };
+  }
+  // Every rank has all columns: it takes its own.
+  Emitter::Body take(BufferId from, BufferId to) const {
+    return [=, *this](const Run& run) {
+      const int rank = run.tensor ? run.tensor->rank() : 0;
+      ops::copy_strided(run.stream, of(run.at(from), rank), part(run.at(to), rank));
+    };
+  }
+};
+
+class CompiledWidth : public CompiledNode {
+ public:
+  CompiledWidth(const Node&, int64_t width, int ranks, const CompileOptions& options)
+      : columns_{options.batch * options.length, width, ranks, options.type} {}
+
+ protected:
+  Columns columns_;
+};
+
+class CompiledGatherWidth : public CompiledWidth {
+ public:
+  using CompiledWidth::CompiledWidth;
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output(), slots = emit.workspace(columns_.slots_bytes());
+    emit.forward({src}, {slots, dst}, columns_.gather(src, slots, dst));
+  }
   void backward(Emitter& emit) override {
     const BufferId diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({diff_dst}, {target.diff}, [=, *this](const Run& run) {
-      const int rank = run.tensor ? run.tensor->rank() : 0;
-      ops::copy_strided(run.stream, columns(run.at(diff_dst), rank),
-                        {run.at(target.diff), type_, {rows_, stretch_of(width_, rank, ranks_).count}});
-    });
+    emit.input_half({diff_dst}, {target.diff}, columns_.take(diff_dst, target.diff));
     emit.finish_gradient(0, target);
   }
+};
 
- private:
-  size_t mine(int rank) const { return static_cast<size_t>(rows_ * stretch_of(width_, rank, ranks_).count); }
-  ops::Tensor columns(void* whole, int rank) const {
-    const Stretch its = stretch_of(width_, rank, ranks_);
-    return ops::Tensor(whole, type_, {rows_, width_}).slice(1, its.begin, its.begin + its.count);
+class CompiledTakeWidth : public CompiledWidth {
+ public:
+  using CompiledWidth::CompiledWidth;
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), dst = emit.output();
+    emit.forward({src}, {dst}, columns_.take(src, dst));
   }
-  int64_t rows_, width_;
+  void backward(Emitter& emit) override {
+    const BufferId diff_dst = emit.output_gradient(), slots = emit.workspace(columns_.slots_bytes());
+    const GradientTarget target = emit.begin_gradient(0, false);
+    if (!target) return;
+    emit.input_half({diff_dst}, {slots, target.diff}, columns_.gather(diff_dst, slots, target.diff));
+    emit.finish_gradient(0, target);
+  }
 };
 
 template <class Compiled>
@@ -189,6 +221,8 @@ std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width
       return collective<CompiledSum>("tensor_sum", width, ranks, true);
     case TensorMeeting::gather_width:
       return collective<CompiledGatherWidth>("tensor_gather", width, ranks, true);
+    case TensorMeeting::take_width:
+      return collective<CompiledTakeWidth>("tensor_take", width, ranks, true);
     case TensorMeeting::copy_rows:
       return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
     case TensorMeeting::sum_rows:

@@ -178,8 +178,9 @@ struct CompiledStage::Builder {
     }
     if (options.cache_capacity > 0) {
       stage.positions_offset_ = static_cast<int64_t>(stage.input_bytes_);
-      emit.set_positions(fixed(Region::inputs, stage.input_bytes_, static_cast<size_t>(options.batch) * sizeof(int32_t)));
-      stage.input_bytes_ += ops::align_up(static_cast<size_t>(options.batch) * sizeof(int32_t));
+      const size_t bytes = 2 * static_cast<size_t>(options.batch) * sizeof(int32_t);  // positions, and rows of rotary tables
+      emit.set_positions(fixed(Region::inputs, stage.input_bytes_, bytes));
+      stage.input_bytes_ += ops::align_up(bytes);
     }
     in_offsets = message_offsets(cut.receives, stage.bytes_in_);
     out_offsets = message_offsets(cut.sends, stage.bytes_out_);

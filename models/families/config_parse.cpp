@@ -66,19 +66,20 @@ nlohmann::json ids_json(const std::vector<std::int32_t>& ids) {
   return ids;
 }
 
-void refuse_foreign_fields(const JsonPlace& config) {
+void refuse_foreign_fields(const JsonPlace& config, std::initializer_list<std::string_view> known) {
+  const auto foreign = [&](std::string_view key) { return std::find(known.begin(), known.end(), key) == known.end(); };
   for (const char* key :
        {"quantization_config", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "num_local_experts",
-        "num_experts", "n_routed_experts", "no_rope_layers", "attention_chunk_size", "kv_lora_rank", "window_size"})
-    if (const auto field = config.find(key)) field->refuse("is not supported");
+        "num_experts", "n_routed_experts", "no_rope_layers", "clip_qkv", "attention_chunk_size", "kv_lora_rank", "window_size"})
+    if (const auto field = config.find(key); field && foreign(key)) field->refuse("is not supported");
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"})
-    if (const auto field = config.find(key); field && field->number(-1e30, 1e30) != 1.0) field->refuse("is not supported");
-  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi"})
+    if (const auto field = config.find(key); field && foreign(key) && field->number(-1e30, 1e30) != 1.0) field->refuse("is not supported");
+  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi", "use_bidirectional_attention"})
     if (config.boolean_or(key, false)) config.at(key).refuse("is not supported");
-  if (!config.absent("sliding_window") && config.boolean_or("use_sliding_window", true))
+  if (foreign("sliding_window") && !config.absent("sliding_window") && config.boolean_or("use_sliding_window", true))
     config.at("sliding_window").refuse("is not supported: attention over the whole sequence is");
   if (const auto heads = config.find("pruned_heads"); heads && !heads->json().empty()) heads->refuse("is not supported");
-  if (const auto kinds = config.find("layer_types")) {
+  if (const auto kinds = config.find("layer_types"); kinds && foreign("layer_types")) {
     for (std::size_t i = 0; i < kinds->expect_array().size(); ++i)
       if (const JsonPlace kind = kinds->element(i); kind.string() != "full_attention")
         kind.refuse(fmt::format("is '{}': only full_attention is supported", kind.string()));

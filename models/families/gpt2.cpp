@@ -50,7 +50,10 @@ void build_gpt2(engine::Graph& graph, const Gpt2Config& config, const BuildOptio
        {"mlp.c_proj", TensorSplit::inputs},
        {"transformer.wte", TensorSplit::vocabulary},
        {"lm_head", TensorSplit::vocabulary}});
-  finish_causal_model(graph, x, config.vocabulary, config.tied_head ? "transformer.wte.weight" : "", config.initializer_range);
+  finish_causal_model(graph, x,
+                      {.vocabulary = config.vocabulary,
+                       .tied_to = config.tied_head ? "transformer.wte.weight" : "",
+                       .init_scale = config.initializer_range});
 }
 
 }  // namespace ppengine::models

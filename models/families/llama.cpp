@@ -1,66 +1,81 @@
-// Llama: rotary positions, RMS norm, grouped key/value heads, gated activation.
-#include <cmath>
-#include <string>
-
-#include <ppengine/models/build.hpp>
+// Llama: rotary positions, RMS norm, grouped key/value heads, gated activation. Defaults are those of transformers' LlamaConfig.
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/families/families.hpp>
 
 namespace ppengine::models {
+namespace {
 
-void build_llama(engine::Graph& graph, const LlamaConfig& config, const BuildOptions&) {
-  const auto scale = static_cast<float>(config.initializer_range);
-  const engine::NormOptions norm{ops::NormKind::rms, static_cast<float>(config.rms_norm_epsilon), false};
-  const auto rotary = [&](std::int64_t heads) {
-    return engine::RotaryOptions{heads, config.head_size,
-                                 [config](std::int64_t length) { return rope_inverse_frequencies(config, length); }};
-  };
-  const auto linear = [&](engine::Value src, const char* name, std::int64_t out, bool bias) {
-    return graph.linear(src, name, {.out = out, .bias = bias, .init_scale = scale});
-  };
-
-  engine::Value x{};
-  {
-    auto model = graph.module("model");
-    x = graph.embedding(graph.tokens("input_ids"), "embed_tokens",
-                        {.vocabulary = config.vocabulary, .width = config.width, .init_scale = scale});
-    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-      auto block = graph.module("layers." + std::to_string(layer));
-      engine::Value hidden = graph.norm(x, "input_layernorm", norm);
-      {
-        auto attention = graph.module("self_attn");
-        const engine::Value q =
-            graph.rotary(linear(hidden, "q_proj", config.heads * config.head_size, config.attention_bias), rotary(config.heads));
-        const engine::Value k =
-            graph.rotary(linear(hidden, "k_proj", config.kv_heads * config.head_size, config.attention_bias), rotary(config.kv_heads));
-        const engine::Value v = linear(hidden, "v_proj", config.kv_heads * config.head_size, config.attention_bias);
-        hidden = graph.attention(q, k, v,
-                                 {config.heads, config.kv_heads, config.head_size, 1.0f / std::sqrt(static_cast<float>(config.head_size))});
-        hidden = linear(hidden, "o_proj", config.width, config.attention_bias);
-      }
-      x = graph.add(x, hidden);
-      hidden = graph.norm(x, "post_attention_layernorm", norm);
-      {
-        auto mlp = graph.module("mlp");
-        const engine::Value gate = linear(hidden, "gate_proj", config.inner, config.mlp_bias),
-                            up = linear(hidden, "up_proj", config.inner, config.mlp_bias);
-        hidden = config.activation == Activation::silu ? graph.gated_silu(gate, up)
-                                                       : graph.multiply(graph.activation(gate, activation_kind(config.activation)), up);
-        hidden = linear(hidden, "down_proj", config.width, config.mlp_bias);
-      }
-      x = graph.add(x, hidden);
-    }
-    x = graph.norm(x, "norm", norm);
+nlohmann::json rope_json(const RopeConfig& rope) {
+  nlohmann::json out = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
+  if (rope.scaling == RopeScaling::none) return out;
+  constexpr const char* names[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"};
+  out["rope_type"] = names[static_cast<std::size_t>(rope.scaling)];
+  out["factor"] = rope.factor;
+  if (rope.original_positions > 0) out["original_max_position_embeddings"] = rope.original_positions;
+  if (rope.scaling == RopeScaling::llama3) {
+    out["low_freq_factor"] = rope.low_frequency_factor;
+    out["high_freq_factor"] = rope.high_frequency_factor;
   }
-  using engine::TensorSplit;
-  graph.tensor_plan({{"self_attn.q_proj", TensorSplit::outputs},
-                     {"self_attn.k_proj", TensorSplit::outputs},
-                     {"self_attn.v_proj", TensorSplit::outputs},
-                     {"self_attn.o_proj", TensorSplit::inputs},
-                     {"mlp.gate_proj", TensorSplit::outputs},
-                     {"mlp.up_proj", TensorSplit::outputs},
-                     {"mlp.down_proj", TensorSplit::inputs},
-                     {"embed_tokens", TensorSplit::vocabulary},
-                     {"lm_head", TensorSplit::vocabulary}});
-  finish_causal_model(graph, x, config.vocabulary, config.tied_head ? "model.embed_tokens.weight" : "", config.initializer_range);
+  if (rope.scaling == RopeScaling::yarn || rope.scaling == RopeScaling::longrope) out["attention_factor"] = rope.attention_factor;
+  if (rope.scaling == RopeScaling::yarn) {
+    out["beta_fast"] = rope.beta_fast;
+    out["beta_slow"] = rope.beta_slow;
+    out["truncate"] = rope.truncate;
+  }
+  if (rope.scaling == RopeScaling::longrope) {
+    out["short_factor"] = rope.short_factors;
+    out["long_factor"] = rope.long_factors;
+  }
+  return out;
+}
+
+}  // namespace
+
+DecoderConfig parse_llama(const JsonPlace& config) {
+  refuse_foreign_fields(config);
+  DecoderConfig out = parse_decoder(config, {.family = "llama",
+                                             .vocabulary = 32000,
+                                             .positions = 2048,
+                                             .width = 4096,
+                                             .inner = 11008,
+                                             .layers = 32,
+                                             .heads = 32,
+                                             .bos = 1,
+                                             .eos = 2});
+  parse_rope(config, {}, out);
+  out.qkv_bias = out.output_bias = config.boolean_or("attention_bias", false);
+  out.mlp_bias = config.boolean_or("mlp_bias", false);
+  return out;  // pretraining_tp is passed over: it cuts products into pieces, with the same result
+}
+
+nlohmann::json llama_json(const DecoderConfig& config) {
+  PPENGINE_ASSERT(std::string_view(config.family) == "llama");
+  const nlohmann::json rope = rope_json(config.rope);
+  nlohmann::json out = {{"architectures", {"LlamaForCausalLM"}},
+                        {"model_type", "llama"},
+                        {"vocab_size", config.vocabulary},
+                        {"max_position_embeddings", config.positions},
+                        {"hidden_size", config.width},
+                        {"intermediate_size", config.inner},
+                        {"num_hidden_layers", config.layers},
+                        {"num_attention_heads", config.heads},
+                        {"num_key_value_heads", config.kv_heads},
+                        {"head_dim", config.head_size},
+                        {"hidden_act", activation_name(config.activation)},
+                        {"rms_norm_eps", config.norm_epsilon},
+                        {"rope_parameters", rope},
+                        {"rope_theta", config.rope.theta},  // what transformers before 5 read
+                        {"attention_bias", config.qkv_bias},
+                        {"mlp_bias", config.mlp_bias},
+                        {"tie_word_embeddings", config.tied_head},
+                        {"attention_dropout", config.attention_dropout},
+                        {"initializer_range", config.initializer_range},
+                        {"bos_token_id", ids_json(config.ids.bos)},
+                        {"eos_token_id", ids_json(config.ids.eos)},
+                        {"use_cache", true}};
+  if (config.rope.scaling != RopeScaling::none) out["rope_scaling"] = rope;
+  if (config.padding >= 0) out["pad_token_id"] = config.padding;
+  return out;
 }
 
 }  // namespace ppengine::models

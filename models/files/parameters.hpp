@@ -10,12 +10,9 @@
 
 namespace ppengine::models {
 
-enum class Init { zeros, ones, normal, normal_residual };  // normal_residual: deviation divided by sqrt(2 * layers)
-
 struct Parameter {
   std::string name;  // as in a saved causal model: "transformer.h.0.attn.c_attn.weight", "lm_head.weight"
   std::vector<std::int64_t> shape;
-  Init init = Init::normal;
   std::int64_t elements() const;
 };
 
@@ -24,7 +21,7 @@ std::vector<Parameter> list_parameters(const ModelConfig& config);
 std::int64_t count_parameters(const ModelConfig& config);
 
 // The tensor that holds each parameter, in the order of list_parameters. Names with and without the leading
-// "transformer." or "model." are accepted, and buffers that old files carry are passed over. A tied head may be in the
+// "transformer.", "model." or "gpt_neox." are accepted, and buffers that old files carry are passed over. A tied head may be in the
 // file too if its shape fits. FileError naming the file and the tensor for what is missing, unexpected or of another shape.
 std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, const WeightFiles& files);
 

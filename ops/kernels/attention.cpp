@@ -1,5 +1,5 @@
 // What attention needs beside the tiles: softmax over score matrices, row products, one query over a cache, rotary embedding.
-#include "attention_shape.hpp"
+#include "attention_scores.hpp"
 #include "values.hpp"
 
 // A kernel over work-groups of 64. CPUs' compiler needs the size to make vectors of work-items across barriers and reductions. One size for
@@ -26,33 +26,39 @@ inline Rows rows_of_sub_group() {
 
 // scores[heads, queries, keys] -> probabilities in place, a sub-group per row. Query i has position first_query + i and sees keys up to it.
 // log_sums[head·length + position].
-KERNEL_64 causal_softmax(float* scores, float* log_sums, long rows, long queries, long keys, long first_query, long length, float scale) {
+KERNEL_64 causal_softmax(float* scores, float* log_sums, long rows, long queries, long keys, long first_query, long length,
+                         const AttentionShape* shape) {
+  const AttentionShape& a = *shape;
   const auto group = sub_group();
   const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
   const Rows mine = rows_of_sub_group();
   for (long row = mine.first; row < rows; row += mine.step) {
     float* const s = scores + row * keys;
     const long position = first_query + row % queries;
-    const long seen = position + 1;
+    const long from = first_seen(a, position), seen = position + 1;
     float largest = minus_infinity;
-    for (long i = lane; i < seen; i += lanes) largest = sycl::fmax(largest, s[i]);
-    largest = scale * max_over(group, largest);
+    for (long i = from + lane; i < seen; i += lanes) {
+      s[i] = score_of(a, s[i]);
+      largest = sycl::fmax(largest, s[i]);
+    }
+    largest = max_over(group, largest);
     float sum = 0;
-    for (long i = lane; i < seen; i += lanes) {
-      const float e = sycl::exp(scale * s[i] - largest);
+    for (long i = from + lane; i < seen; i += lanes) {
+      const float e = sycl::exp(s[i] - largest);
       s[i] = e;
       sum += e;
     }
     sum = sum_over(group, sum);
     const float factor = 1.0f / sum;
-    for (long i = lane; i < keys; i += lanes) s[i] = i < seen ? s[i] * factor : 0.0f;
+    for (long i = lane; i < keys; i += lanes) s[i] = i >= from && i < seen ? s[i] * factor : 0.0f;
     if (lane == 0) log_sums[row / queries * length + position] = largest + sycl::log(sum);
   }
 }
 
 // scores -> probabilities in place, diffs (the gradient of the probabilities) -> the gradient of the scores before scaling, in place.
 KERNEL_64 causal_softmax_backward(float* scores, float* diffs, const float* log_sums, long rows, long queries, long keys, long first_query,
-                                  long length, float scale) {
+                                  long length, const AttentionShape* shape) {
+  const AttentionShape& a = *shape;
   const auto group = sub_group();
   const long lane = group.get_local_linear_id(), lanes = group.get_local_linear_range();
   const Rows mine = rows_of_sub_group();
@@ -60,19 +66,16 @@ KERNEL_64 causal_softmax_backward(float* scores, float* diffs, const float* log_
     float* const s = scores + row * keys;
     float* const d = diffs + row * keys;
     const long position = first_query + row % queries;
-    const long seen = position + 1;
+    const long from = first_seen(a, position), seen = position + 1;
     const float log_sum = log_sums[row / queries * length + position];
     float delta = 0;
-    for (long i = lane; i < seen; i += lanes) {
-      const float p = sycl::exp(scale * s[i] - log_sum);
-      s[i] = p;
-      delta += p * d[i];
-    }
+    for (long i = from + lane; i < seen; i += lanes) delta += sycl::exp(score_of(a, s[i]) - log_sum) * d[i];
     delta = sum_over(group, delta);
     for (long i = lane; i < keys; i += lanes) {
-      const bool inside = i < seen;
-      d[i] = inside ? scale * s[i] * (d[i] - delta) : 0.0f;
-      s[i] = inside ? s[i] : 0.0f;
+      const bool inside = i >= from && i < seen;
+      const float score = inside ? score_of(a, s[i]) : 0.0f, p = inside ? sycl::exp(score - log_sum) : 0.0f;
+      d[i] = inside ? score_slope(a, score) * p * (d[i] - delta) : 0.0f;
+      s[i] = p;
     }
   }
 }
@@ -104,7 +107,7 @@ template <class T>
 inline void append(const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, const AttentionShape& s, long k_stride, long v_stride,
                    long capacity) {
   const long me = item_1d().get_local_id(0), token = item_1d().get_group(0), batch = token / s.length;
-  const long position = filled[batch] + token % s.length, kv_heads = s.heads / s.group;
+  const long position = (filled[batch] + token % s.length) % s.ring, kv_heads = s.heads / s.group;
   if (position >= capacity) return;
   k += token * k_stride;
   v += token * v_stride;
@@ -148,22 +151,25 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
   v += batch * s.length * v_stride + kv_head * s.head_dim;
   k_cache += batch * s.k_batch + kv_head * s.k_head;
   v_cache += batch * s.v_batch + kv_head * s.v_head;
-  if (head % s.group == 0 && before + t < capacity)
+  const long slot = (before + t) % s.ring;
+  if (head % s.group == 0 && slot < capacity)
     for (long d = me; d < s.head_dim; d += decode_size) {
-      k_cache[(before + t) * s.k_token + d] = k[t * k_stride + d];
-      v_cache[(before + t) * s.v_token + d] = v[t * v_stride + d];
+      k_cache[slot * s.k_token + d] = k[t * k_stride + d];
+      v_cache[slot * s.v_token + d] = v[t * v_stride + d];
     }
-  float largest = minus_infinity, total = 0;
+  float largest = lowest_score, total = 0;
   float result[decode_columns] = {};
-  for (long first = 0; first < keys; first += decode_keys) {
-    const long count = lesser(decode_keys, keys - first);
+  const long begin = first_seen(s, before + t);
+  for (long first = begin, end; first < keys; first = end) {
+    end = lesser((first / decode_keys + 1) * decode_keys, keys);  // nothing crosses the end of the ring
+    const long count = end - first, round = first % s.ring - first;
     for (long i = group.get_group_linear_id(); i < count; i += group.get_group_linear_range()) {
       const long key = first + i;
-      const T* const from = key < before ? k_cache + key * s.k_token : k + (key - before) * k_stride;
+      const T* const from = key < before ? k_cache + (key + round) * s.k_token : k + (key - before) * k_stride;
       float sum = 0;
       for (long d = lane; d < s.head_dim; d += lanes) sum += load(q, d) * load(from, d);
       sum = sum_over(group, sum);
-      if (lane == 0) scores[i] = s.scale * sum;
+      if (lane == 0) scores[i] = score_of(s, sum);
     }
     sycl::group_barrier(work_group);
     float local = minus_infinity;
@@ -181,7 +187,7 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
       if (d >= s.head_dim) continue;
       float sum = result[c] * factor;
       const long cached = lesser(count, before > first ? before - first : 0L);
-      for (long i = 0; i < cached; ++i) sum += scores[i] * load(v_cache, (first + i) * s.v_token + d);
+      for (long i = 0; i < cached; ++i) sum += scores[i] * load(v_cache, (first + i + round) * s.v_token + d);
       for (long i = cached; i < count; ++i) sum += scores[i] * load(v, (first + i - before) * v_stride + d);
       result[c] = sum;
     }
@@ -199,25 +205,33 @@ KERNEL_64 decode_bf16(const bf16_bits* q, const bf16_bits* k, const bf16_bits* v
   decode(q, k, v, filled, k_cache, v_cache, dst, *shape, k_stride, v_stride, capacity);
 }
 
-// A work-item turns one pair (d, d + half); back = -1 turns it back.
+// Heads of a token turned: pairs (d, d + half) of the first `turned` of them, the rest as it is. Where parts lie by head in src ([head,
+// part, d]), they lie one behind the other in dst ([part, head, d]). per: work-items of a head. back = -1: from dst to src, turned back.
 template <class T>
-inline void rotary(const T* src, T* dst, const float* cosines, const float* sines, const int* first, long count, long length, long heads,
-                   long half, long src_stride, long dst_stride, float back) {
+inline void rotary(const T* src, T* dst, const float* cosines, const float* sines, const int* first, long count, const RotaryShape& r,
+                   long src_stride, long dst_stride, long per, float back) {
   const long i = item_1d().get_global_linear_id();
   if (i >= count) return;
-  const long d = i % half, head = i / half % heads, token = i / (half * heads);
-  const long position = (first ? first[token / length] : 0) + token % length;
-  const float cosine = cosines[position * half + d], sine = back * sines[position * half + d];
-  const long from = token * src_stride + head * 2 * half + d, to = token * dst_stride + head * 2 * half + d;
-  const float a = load(src, from), b = load(src, from + half);
-  store(dst, to, a * cosine - b * sine);
-  store(dst, to + half, b * cosine + a * sine);
+  const long d = i % per, head = i / per % r.heads, token = i / (per * r.heads);
+  const long packed = head * r.head_dim, own = own_head(r, head) * r.head_dim;
+  const T* const from = src + token * src_stride + (back > 0 ? own : packed);
+  T* const to = dst + token * dst_stride + (back > 0 ? packed : own);
+  if (head < r.turned && d < 2 * r.half) {
+    if (d >= r.half) return;
+    const long position = (first ? first[token / r.length] : 0) + token % r.length;
+    const float cosine = cosines[position * r.half + d], sine = back * sines[position * r.half + d];
+    const float a = load(from, d), b = load(from, d + r.half);
+    store(to, d, a * cosine - b * sine);
+    store(to, d + r.half, b * cosine + a * sine);
+  } else {
+    to[d] = from[d];
+  }
 }
-KERNEL_64 rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count, long length,
-                     long heads, long half, long src_stride, long dst_stride, float back) {
-  rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
+KERNEL_64 rotary_f32(const float* src, float* dst, const float* cosines, const float* sines, const int* first, long count,
+                     const RotaryShape* shape, long src_stride, long dst_stride, long per, float back) {
+  rotary(src, dst, cosines, sines, first, count, *shape, src_stride, dst_stride, per, back);
 }
 KERNEL_64 rotary_bf16(const bf16_bits* src, bf16_bits* dst, const float* cosines, const float* sines, const int* first, long count,
-                      long length, long heads, long half, long src_stride, long dst_stride, float back) {
-  rotary(src, dst, cosines, sines, first, count, length, heads, half, src_stride, dst_stride, back);
+                      const RotaryShape* shape, long src_stride, long dst_stride, long per, float back) {
+  rotary(src, dst, cosines, sines, first, count, *shape, src_stride, dst_stride, per, back);
 }

@@ -1,6 +1,6 @@
 // Causal attention for CPUs: a query per lane, no barriers. A work-group is one vector of 16 lanes; each holds two queries. Scores, softmax
 // and results of a query stay in its lane; keys and values are read as single numbers that all lanes share, straight from where they lie.
-#include "attention_shape.hpp"
+#include "attention_scores.hpp"
 #include "math.hpp"
 #include "values.hpp"
 
@@ -114,7 +114,7 @@ inline void score_tile(float* scores, float (&largest)[each], const float* queri
     for (int i = 0; i < keys.count; ++i)
 #pragma unroll
       for (int j = 0; j < each; ++j) {
-        const float score = key + i <= first_position + lane() + lanes * j ? s.scale * sums[i][j] : minus_infinity;
+        const float score = sees(s, first_position + lane() + lanes * j, key + i) ? score_of(s, sums[i][j]) : minus_infinity;
         largest[j] = sycl::fmax(largest[j], score);
         scores[(key - begin + i) * block + lanes * j] = score;
       }
@@ -137,14 +137,14 @@ KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float
   clear_columns(result, s.head_dim);
   float largest[each], sums[each];
 #pragma unroll
-  for (int j = 0; j < each; ++j) largest[j] = minus_infinity, sums[j] = 0;
+  for (int j = 0; j < each; ++j) largest[j] = lowest_score, sums[j] = 0;
   const long last = before + lesser(first + block, s.length);
-  for (long begin = 0; begin < last; begin += key_tile) {
-    const long end = lesser(begin + key_tile, last);
+  for (long begin = first_seen(s, before + first) / key_tile * key_tile; begin < last; begin += key_tile) {
+    const long end = lesser(begin + key_tile, last), round = begin % s.ring - begin;  // a tile does not cross the end of the ring
     float now[each], factors[each];
 #pragma unroll
     for (int j = 0; j < each; ++j) now[j] = largest[j];
-    score_tile(scores, now, queries, k, s, begin, end, before + first);
+    score_tile(scores, now, queries, k + round * s.k_token, s, begin, end, before + first);
 #pragma unroll
     for (int j = 0; j < each; ++j) {
       factors[j] = fast_exp(largest[j] - now[j]);
@@ -158,7 +158,7 @@ KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float
         scores[i * block + lanes * j] = p;
         sums[j] += p;
       }
-    add_rows(result, factors, v + begin * s.v_token, s.v_token, scores, block, end - begin, s.head_dim);
+    add_rows(result, factors, v + (begin + round) * s.v_token, s.v_token, scores, block, end - begin, s.head_dim);
   }
   float inverse[each];
 #pragma unroll
@@ -202,7 +202,8 @@ KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const fl
   }
   clear_columns(result, s.head_dim);
   const long last = lesser(first + block, s.length);
-  for_keys(0, last, [&](long key, auto keys) {
+  const long from = first_seen(s, first) / keys_at_once * keys_at_once;
+  for_keys(from, last, [&](long key, auto keys) {
     float p[keys.count][each], ds[keys.count][each];
     rows_by_columns(p, k + key * s.k_token, s.k_token, query_columns, s.head_dim);
     rows_by_columns(ds, v + key * s.v_token, s.v_token, diff_columns, s.head_dim);
@@ -211,13 +212,13 @@ KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const fl
 #pragma unroll
       for (int j = 0; j < each; ++j) {
         const long query = first + lane() + lanes * j;
-        const bool seen = key + i <= query && query < s.length;
-        const float probability = seen ? fast_exp(s.scale * p[i][j] - log_sum[j]) : 0.0f;
+        const bool seen = sees(s, query, key + i) && query < s.length;
+        const float score = score_of(s, p[i][j]), probability = seen ? fast_exp(score - log_sum[j]) : 0.0f;
         probabilities[(key + i) * column_stride + lanes * j] = probability;
-        diff_scores[(key + i) * column_stride + lanes * j] = s.scale * probability * (ds[i][j] - deltas[j]);
+        diff_scores[(key + i) * column_stride + lanes * j] = score_slope(s, score) * probability * (ds[i][j] - deltas[j]);
       }
   });
-  add_rows(result, ones, k, s.k_token, diff_scores, column_stride, last, s.head_dim);
+  add_rows(result, ones, k + from * s.k_token, s.k_token, diff_scores + from * column_stride, column_stride, last - from, s.head_dim);
   write_columns(result, diff_q + batch * s.q_batch + head * s.head_dim, first, s.length, s.q_token, s.head_dim, ones);
 }
 
@@ -225,7 +226,8 @@ KERNEL_LANES attention_backward_q_lanes(const float* q, const float* k, const fl
 // columns d.
 inline void sum_over_queries(const float* squares, long column_stride, const float* source, long stride, float* target, long target_stride,
                              const AttentionShape& s, long key, long first_query, long queries, bool add) {
-  const long begin = greater(key, first_query), end = lesser(first_query + queries, s.length);
+  const long begin = greater(key, first_query), last = lesser(first_query + queries, s.length);
+  const long end = lesser(last - key, s.window + keys_at_once - 1) + key;  // behind the last query that sees one of the keys
   for (long first = 0; first < s.head_dim; first += lanes * columns_at_once) {
     float sums[keys_at_once][columns_at_once];
 #pragma unroll

@@ -2,6 +2,7 @@
 #pragma once
 
 constexpr float minus_infinity = -__builtin_inff();
+constexpr float lowest_score = -1e30f;  // what a largest score begins with: finite, so that a tile without keys that a query sees changes nothing
 
 // Of kernels/attention_lanes.cpp: lanes of a work-group, queries of a work-group, and of what the width of a head must be a multiple.
 constexpr int attention_lanes = 16, attention_block = 32, attention_step = 8;
@@ -14,4 +15,21 @@ struct AttentionShape {
   long k_batch, k_token, k_head;
   long v_batch, v_token, v_head;
   float scale;
+  float cap;    // scores are cap·tanh(score / cap); 0: as they are
+  long window;  // a query sees the last so many keys, itself included
+  long ring;    // key t of a cache lies at t % ring; nothing that is read at once crosses the end of the ring
 };
+
+// Heads of a token for rotary embedding: the first `turned` of them have their first 2·half elements turned. parts above 1: in the source
+// they lie as [head, part] (queries, keys and values of a head together), in the result as [part, head].
+struct RotaryShape {
+  long length, heads, turned, head_dim, half, parts;
+};
+// Where the result's head lies in the source.
+inline long own_head(const RotaryShape& r, long head) {
+  const long each = r.heads / r.parts;
+  return r.parts == 1 ? head : head % each * r.parts + head / each;
+}
+
+constexpr long no_window = 1L << 62, no_ring = 1L << 62;
+constexpr long ring_step = 256;  // rings are multiples of it, or as long as the sequence

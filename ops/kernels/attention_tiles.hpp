@@ -3,7 +3,7 @@
 // Columns: 16ths of the head that a work-item holds, rounded up.
 #pragma once
 
-#include "attention_shape.hpp"
+#include "attention_scores.hpp"
 #include "tile.hpp"
 
 constexpr int tile_memory = tile_depth * tile_stride;
@@ -96,25 +96,26 @@ inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float*
   k += batch * s.k_batch + head / s.group * s.k_head;
   v += batch * s.v_batch + head / s.group * s.v_head;
   if (tiles.y < tile_rows) {
-    tiles.row_max[tiles.y * tile_threads + tiles.x] = minus_infinity;
+    tiles.row_max[tiles.y * tile_threads + tiles.x] = lowest_score;
     tiles.row_sum[tiles.y * tile_threads + tiles.x] = 0;
   }
   float result[tile_rows][Columns] = {};
   const long last = before + lesser(first_query + tile_side, s.length);
-  for (long first_key = 0; first_key < last; first_key += tile_side) {
+  for (long first_key = first_seen(s, before + first_query) / tile_side * tile_side; first_key < last; first_key += tile_side) {
+    const long round = first_key % s.ring - first_key;  // a tile does not cross the end of the ring
     float sums[tile_rows][tile_rows];
-    rows_by_rows(sums, tiles, q, first_query, s.length, s.q_token, k, first_key, keys, s.k_token, s.head_dim);
+    rows_by_rows(sums, tiles, q, first_query, s.length, s.q_token, k + round * s.k_token, first_key, keys, s.k_token, s.head_dim);
     for (int i = 0; i < tile_rows; ++i)
       for (int j = 0; j < tile_rows; ++j) {
         const int row = tiles.y * tile_rows + i, key = tiles.x + tile_threads * j;
-        tiles.scores[key * tile_stride + row] = first_key + key <= before + first_query + row ? s.scale * sums[i][j] : minus_infinity;
+        tiles.scores[key * tile_stride + row] = sees(s, before + first_query + row, first_key + key) ? score_of(s, sums[i][j]) : minus_infinity;
       }
     group_barrier_local();
     take_scores(tiles);
     group_barrier_local();
     for (int i = 0; i < tile_rows; ++i)
       for (int j = 0; j < Columns; ++j) result[i][j] *= tiles.row_scale[tiles.y * tile_rows + i];
-    scores_by_rows<Columns>(result, tiles, v, first_key, keys, s.v_token, s.head_dim);
+    scores_by_rows<Columns>(result, tiles, v + round * s.v_token, first_key, keys, s.v_token, s.head_dim);
   }
   for (int i = 0; i < tile_rows; ++i) {
     const int row = tiles.y * tile_rows + i;
@@ -159,9 +160,10 @@ inline void probabilities_and_gradient(float (&p)[tile_rows][tile_rows], float (
   for (int i = 0; i < tile_rows; ++i)
     for (int j = 0; j < tile_rows; ++j) {
       const long query = first_query + tiles.y * tile_rows + i, key = first_key + tiles.x + tile_threads * j;
-      const bool seen = key <= query && query < s.length;
-      p[i][j] = seen ? sycl::exp(s.scale * p[i][j] - h.log_sums[query]) : 0.0f;
-      ds[i][j] = seen ? s.scale * p[i][j] * (ds[i][j] - h.deltas[query]) : 0.0f;
+      const bool seen = sees(s, query, key) && query < s.length;
+      const float score = score_of(s, p[i][j]);
+      p[i][j] = seen ? sycl::exp(score - h.log_sums[query]) : 0.0f;
+      ds[i][j] = seen ? score_slope(s, score) * p[i][j] * (ds[i][j] - h.deltas[query]) : 0.0f;
     }
 }
 
@@ -173,7 +175,7 @@ inline void attention_backward_q(const T* q, const T* k, const T* v, const T* di
   const long first_query = item_2d().get_group(1) * tile_side;
   const auto h = attention_head(q, k, v, diff_dst, log_sums, deltas, s, batch, head);
   float result[tile_rows][Columns] = {};
-  for (long first_key = 0; first_key <= first_query; first_key += tile_side) {
+  for (long first_key = first_seen(s, first_query) / tile_side * tile_side; first_key <= first_query; first_key += tile_side) {
     float p[tile_rows][tile_rows], ds[tile_rows][tile_rows];
     probabilities_and_gradient(p, ds, tiles, h, s, first_query, first_key);
     for (int i = 0; i < tile_rows; ++i)
@@ -199,7 +201,8 @@ inline void attention_backward_kv(const T* q, const T* k, const T* v, const T* d
   float dk[tile_rows][Columns] = {}, dv[tile_rows][Columns] = {};
   for (long head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head) {
     const auto h = attention_head(q, k, v, diff_dst, log_sums, deltas, s, batch, head);
-    for (long first_query = first_key; first_query < s.length; first_query += tile_side) {
+    const long end = lesser(s.length - first_key, s.window + tile_side) + first_key;  // behind the last query that sees one of the keys
+    for (long first_query = first_key; first_query < end; first_query += tile_side) {
       float p[tile_rows][tile_rows], ds[tile_rows][tile_rows];
       probabilities_and_gradient(p, ds, tiles, h, s, first_query, first_key);
       for (int i = 0; i < tile_rows; ++i)

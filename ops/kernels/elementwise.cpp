@@ -12,6 +12,18 @@
   KERNEL_1D scale_##SUFFIX(T* data, float factor, long count, long chunk) {                                                     \
     for_chunk(count, chunk, [=](long i) { store(data, i, load(data, i) * factor); });                                           \
   }                                                                                                                             \
+  KERNEL_1D scaled_##SUFFIX(const T* src, T* dst, float factor, long count, long chunk) {                                       \
+    for_chunk(count, chunk, [=](long i) { store(dst, i, load(src, i) * factor); });                                             \
+  }                                                                                                                             \
+  KERNEL_1D soft_cap_##SUFFIX(const T* src, T* dst, float cap, long count, long chunk) {                                        \
+    for_chunk(count, chunk, [=](long i) { store(dst, i, cap * sycl::tanh(load(src, i) / cap)); });                              \
+  }                                                                                                                             \
+  KERNEL_1D soft_cap_backward_##SUFFIX(const T* dst, const T* diff_dst, T* diff_src, float cap, long count, long chunk) {       \
+    for_chunk(count, chunk, [=](long i) {                                                                                       \
+      const float share = load(dst, i) / cap;                                                                                   \
+      store(diff_src, i, load(diff_dst, i) * (1.0f - share * share));                                                           \
+    });                                                                                                                         \
+  }                                                                                                                             \
   KERNEL_1D add_bias_##SUFFIX(const T* src, const T* bias, T* dst, long rows, long width, long chunk) {                         \
     for_rows(rows, chunk, [=](long row) {                                                                                       \
       for_range(0, width, [=](long i) { store(dst, row * width + i, load(src, row * width + i) + load(bias, i)); });            \

@@ -1,6 +1,7 @@
 // Attention of single tokens over a cache and rotary embedding on CPUs: a work-item is a thread here. f32.
 #pragma once
 
+#include "attention_scores.hpp"
 #include "few_rows_steps.hpp"
 #include "lanes.hpp"
 #include "math.hpp"
@@ -8,11 +9,12 @@
 constexpr int keys_held = 64;      // scores that are held at a time
 constexpr long widest_head = 256;  // as in ops/sycl/attention.cpp
 
-// scores[i] = scale · q · keys[i] for `count` keys; gives the largest, not below `largest`.
-inline float score(float* scores, float largest, const float* q, const float* keys, long stride, long count, long width, float scale) {
+// scores[i] = score of q · keys[i] for `count` keys; gives the largest, not below `largest`.
+inline float score(float* scores, float largest, const float* q, const float* keys, long stride, long count, const AttentionShape& s) {
+  const long width = s.head_dim;
   for (long i = 0; i < count; ++i) {
     const float* const key = keys + i * stride;
-    scores[i] = scale * sum_over(width, [=](long d, auto kind) { return Values{q}(d, kind) * Values{key}(d, kind); });
+    scores[i] = score_of(s, sum_over(width, [=](long d, auto kind) { return Values{q}(d, kind) * Values{key}(d, kind); }));
     largest = sycl::fmax(largest, scores[i]);
   }
   return largest;
@@ -44,43 +46,47 @@ inline void attend(const AttentionStep& a, long chunk) {
   const float* const v = a.v + batch * s.length * a.v_stride + kv_head * width;
   float* const k_cache = a.k_cache + batch * s.k_batch + kv_head * s.k_head;
   float* const v_cache = a.v_cache + batch * s.v_batch + kv_head * s.v_head;
-  if (head % s.group == 0 && before + t < a.capacity)
+  if (const long slot = (before + t) % s.ring; head % s.group == 0 && slot < a.capacity)
     for (long d = 0; d < width; ++d) {
-      k_cache[(before + t) * s.k_token + d] = k[t * a.k_stride + d];
-      v_cache[(before + t) * s.v_token + d] = v[t * a.v_stride + d];
+      k_cache[slot * s.k_token + d] = k[t * a.k_stride + d];
+      v_cache[slot * s.v_token + d] = v[t * a.v_stride + d];
     }
-  float scores[keys_held], result[widest_head], largest = minus_infinity, total = 0;
+  float scores[keys_held], result[widest_head], largest = lowest_score, total = 0;
   for (long d = 0; d < width; ++d) result[d] = 0;
-  for (long first = 0; first < keys; first += keys_held) {
-    const long count = lesser(static_cast<long>(keys_held), keys - first), cached = lesser(count, greater(before - first, 0L));
+  for (long first = first_seen(s, before + t), end; first < keys; first = end) {
+    end = lesser((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of the ring
+    const long count = end - first, cached = lesser(count, greater(before - first, 0L)), slot = first % s.ring;
     const float* const new_k = k + (first + cached - before) * a.k_stride;
     const float* const new_v = v + (first + cached - before) * a.v_stride;
-    float now = score(scores, largest, q, k_cache + first * s.k_token, s.k_token, cached, width, s.scale);
-    now = score(scores + cached, now, q, new_k, a.k_stride, count - cached, width, s.scale);
+    float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);
+    now = score(scores + cached, now, q, new_k, a.k_stride, count - cached, s);
     const float factor = fast_exp(largest - now);
     largest = now;
     total *= factor;
     for (long i = 0; i < count; ++i) scores[i] = fast_exp(scores[i] - now);
     for (long i = 0; i < count; ++i) total += scores[i];
     for (long d = 0; d < width; ++d) result[d] *= factor;
-    add_weighted(result, scores, v_cache + first * s.v_token, s.v_token, cached, width);
+    add_weighted(result, scores, v_cache + slot * s.v_token, s.v_token, cached, width);
     add_weighted(result, scores + cached, new_v, a.v_stride, count - cached, width);
   }
   const float inverse = 1.0f / total;
   for (long d = 0; d < width; ++d) a.dst[chunk * width + d] = result[d] * inverse;
 }
 
-// All heads of one token; src may be dst.
-inline void rotate(const RotaryStep& r, long token) {
-  const long position = (r.first ? r.first[token / r.length] : 0) + token % r.length;
-  const float *const cosines = r.cosines + position * r.half, *const sines = r.sines + position * r.half;
+// All heads of one token; src may be dst where heads stay in their places.
+inline void rotate(const RotaryStep& step, long token) {
+  const RotaryShape& r = step.shape;
+  const long position = (step.first ? step.first[token / r.length] : 0) + token % r.length;
+  const float *const cosines = step.cosines + position * r.half, *const sines = step.sines + position * r.half;
   for (long head = 0; head < r.heads; ++head) {
-    const float* const from = r.src + token * r.src_stride + head * 2 * r.half;
-    float* const to = r.dst + token * r.dst_stride + head * 2 * r.half;
-    for (long d = 0; d < r.half; ++d) {
-      const float x = from[d], y = from[d + r.half];
+    const float* const from = step.src + token * step.src_stride + own_head(r, head) * r.head_dim;
+    float* const to = step.dst + token * step.dst_stride + head * r.head_dim;
+    const long half = head < r.turned ? r.half : 0;
+    for (long d = 0; d < half; ++d) {
+      const float x = from[d], y = from[d + half];
       to[d] = x * cosines[d] - y * sines[d];
-      to[d + r.half] = y * cosines[d] + x * sines[d];
+      to[d + half] = y * cosines[d] + x * sines[d];
     }
+    for (long d = 2 * half; d < r.head_dim; ++d) to[d] = from[d];
   }
 }

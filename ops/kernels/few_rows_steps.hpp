@@ -28,7 +28,8 @@ struct RotaryStep {
   const float *src, *cosines, *sines;
   const int* first;
   float* dst;
-  long length, heads, half, src_stride, dst_stride;
+  long src_stride, dst_stride;
+  RotaryShape shape;
 };
 
 enum class StepKind : int { linear, attention, rotary };

@@ -6,7 +6,7 @@
 // The variance is summed around the mean (0 where not centered): no cancellation.
 template <class Team, class T>
 inline void norm_forward(const T* src, const T* gamma, const T* beta, T* dst, float* mean, float* rstd, long rows, long width,
-                         float epsilon, bool centered, long chunk) {
+                         float epsilon, float shift, bool centered, long chunk) {
   for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = src + row * width;
     T* y = dst + row * width;
@@ -19,9 +19,9 @@ inline void norm_forward(const T* src, const T* gamma, const T* beta, T* dst, fl
                            width;
     const float r = 1.0f / sycl::sqrt(variance + epsilon);
     if (beta)
-      for_width(team, width, [=](long i) { store(y, i, (load(x, i) - m) * r * load(gamma, i) + load(beta, i)); });
+      for_width(team, width, [=](long i) { store(y, i, (load(x, i) - m) * r * (load(gamma, i) + shift) + load(beta, i)); });
     else
-      for_width(team, width, [=](long i) { store(y, i, (load(x, i) - m) * r * load(gamma, i)); });
+      for_width(team, width, [=](long i) { store(y, i, (load(x, i) - m) * r * (load(gamma, i) + shift)); });
     if (team.lane() == 0) {
       if (centered && mean) mean[row] = m;
       if (rstd) rstd[row] = r;
@@ -29,17 +29,17 @@ inline void norm_forward(const T* src, const T* gamma, const T* beta, T* dst, fl
   });
 }
 
-// With x̂ = (x - mean) · rstd and g = diff · gamma: diff_src = rstd (g - mean(g) - x̂ mean(g x̂)); RMS norm lacks mean(g).
+// With x̂ = (x - mean) · rstd and g = diff · (gamma + shift): diff_src = rstd (g - mean(g) - x̂ mean(g x̂)); RMS norm lacks mean(g).
 template <class Team, class T>
 inline void norm_backward_input(const T* src, const T* diff_dst, const T* gamma, const float* mean, const float* rstd, const T* add,
-                                T* diff_src, long rows, long width, bool centered, long chunk) {
+                                T* diff_src, long rows, long width, float shift, bool centered, long chunk) {
   for_team_rows<Team>(rows, chunk, [=](const Team& team, long row) {
     const T* x = src + row * width;
     const T* d = diff_dst + row * width;
     const float m = centered ? mean[row] : 0.0f, r = rstd[row];
-    const float along = row_sum(team, width, [=](long i) { return load(d, i) * load(gamma, i) * ((load(x, i) - m) * r); }) / width;
-    const float level = centered ? row_sum(team, width, [=](long i) { return load(d, i) * load(gamma, i); }) / width : 0.0f;
-    const auto gradient = [=](long i) { return r * (load(d, i) * load(gamma, i) - level - (load(x, i) - m) * r * along); };
+    const float along = row_sum(team, width, [=](long i) { return load(d, i) * (load(gamma, i) + shift) * ((load(x, i) - m) * r); }) / width;
+    const float level = centered ? row_sum(team, width, [=](long i) { return load(d, i) * (load(gamma, i) + shift); }) / width : 0.0f;
+    const auto gradient = [=](long i) { return r * (load(d, i) * (load(gamma, i) + shift) - level - (load(x, i) - m) * r * along); };
     T* out = diff_src + row * width;
     if (add)
       for_width(team, width, [=](long i) { store(out, i, gradient(i) + load(add, row * width + i)); });
@@ -72,12 +72,12 @@ inline void softmax_forward(const T* src, T* dst, long rows, long width, long ch
 
 #define STAMP(SUFFIX, T, TEAM)                                                                                                          \
   KERNEL_1D norm_forward_##SUFFIX(const T* src, const T* gamma, const T* beta, T* dst, float* mean, float* rstd, long rows, long width, \
-                                  float epsilon, int centered, long chunk) {                                                            \
-    norm_forward<TEAM>(src, gamma, beta, dst, mean, rstd, rows, width, epsilon, centered != 0, chunk);                                  \
+                                  float epsilon, float shift, int centered, long chunk) {                                               \
+    norm_forward<TEAM>(src, gamma, beta, dst, mean, rstd, rows, width, epsilon, shift, centered != 0, chunk);                           \
   }                                                                                                                                     \
   KERNEL_1D norm_backward_input_##SUFFIX(const T* src, const T* diff_dst, const T* gamma, const float* mean, const float* rstd,         \
-                                         const T* add, T* diff_src, long rows, long width, int centered, long chunk) {                  \
-    norm_backward_input<TEAM>(src, diff_dst, gamma, mean, rstd, add, diff_src, rows, width, centered != 0, chunk);                      \
+                                         const T* add, T* diff_src, long rows, long width, float shift, int centered, long chunk) {     \
+    norm_backward_input<TEAM>(src, diff_dst, gamma, mean, rstd, add, diff_src, rows, width, shift, centered != 0, chunk);               \
   }                                                                                                                                     \
   KERNEL_1D softmax_##SUFFIX(const T* src, T* dst, long rows, long width, long chunk) {                                                 \
     softmax_forward<TEAM>(src, dst, rows, width, chunk);                                                                                \

@@ -4,7 +4,9 @@
 
 #include <ppengine/ops/detail/attention_implementations.hpp>
 #include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
+#include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -63,6 +65,7 @@ class OnednnAttention : public Attention {
   OnednnAttention(Device& device, const AttentionSpec& spec)
       : spec_(spec),
         sequences_(sequences_at_once(spec)),
+        shape_(device, training_shape(spec)),
         softmax_(device.kernels().get("attention", "causal_softmax")),
         softmax_backward_(device.kernels().get("attention", "causal_softmax_backward")) {
     if (spec.batch == 0) return;
@@ -80,7 +83,7 @@ class OnednnAttention : public Attention {
         const Place p = place(sequence, block);
         block.scores.run(stream, {at(q, p.q), at(k, p.k), squares});
         softmax_.launch(stream, groups(block), row_group, squares, at(log_sums, p.row), rows(block), block.rows, block.keys, block.first,
-                        spec_.length, spec_.scale);
+                        spec_.length, shape_.data());
         block.result.run(stream, {squares, at(v, p.v), at(dst, p.dst)});
       }
   }
@@ -96,7 +99,7 @@ class OnednnAttention : public Attention {
         block->scores.run(stream, {at(q, p.q), at(k, p.k), probabilities});
         block->diff_probabilities.run(stream, {at(diff_dst, p.dst), at(v, p.v), diffs});
         softmax_backward_.launch(stream, groups(*block), row_group, probabilities, diffs, at(static_cast<const float*>(saved), p.row),
-                                 rows(*block), block->rows, block->keys, block->first, spec_.length, spec_.scale);
+                                 rows(*block), block->rows, block->keys, block->first, spec_.length, shape_.data());
         block->diff_q.run(stream, {diffs, at(k, p.k), at(diff_q, p.q)});
         for (int64_t head = 0; head < spec_.heads / spec_.kv_heads; ++head) {
           const bool add = head > 0 || block != blocks_.rbegin();
@@ -140,6 +143,7 @@ class OnednnAttention : public Attention {
 
   AttentionSpec spec_;
   int64_t sequences_;
+  own::Constant<AttentionShape> shape_;
   const Kernel &softmax_, &softmax_backward_;
   std::vector<Block> blocks_;
 };

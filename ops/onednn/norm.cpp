@@ -135,6 +135,7 @@ class OnednnNorm final : public Norm {
 };
 
 Refusal refusal(const Device& device, const NormSpec& spec) {
+  if (spec.gamma_shift != 0) return "oneDNN does not shift gamma";
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.rows == 0) return "oneDNN takes no empty tensors";
   if (device.info().is_cpu) return "our kernels are faster on CPUs: its forward is level, its backward takes twice as long";

@@ -15,7 +15,7 @@ struct Strides {
 };
 
 template <class Spec>
-AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v) {
+AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, int64_t ring) {
   return {spec.length,
           spec.heads,
           spec.heads / spec.kv_heads,
@@ -28,20 +28,23 @@ AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v) 
           v.sequence,
           v.row,
           v.head,
-          spec.scale};
+          spec.scale,
+          spec.cap,
+          spec.window > 0 ? spec.window : no_window,
+          ring};
 }
 
 }  // namespace
 
 AttentionShape training_shape(const AttentionSpec& spec) {
   return make_shape(spec, {spec.length * spec.k_stride, spec.k_stride, spec.head_dim},
-                    {spec.length * spec.v_stride, spec.v_stride, spec.head_dim});
+                    {spec.length * spec.v_stride, spec.v_stride, spec.head_dim}, no_ring);
 }
 
 AttentionShape cache_shape(const CachedAttentionSpec& spec) {
   const int64_t head = spec.capacity * spec.head_dim;
   const Strides cache{spec.kv_heads * head, spec.head_dim, head};
-  return make_shape(spec, cache, cache);
+  return make_shape(spec, cache, cache, spec.window > 0 ? spec.capacity : no_ring);
 }
 
 namespace {

@@ -33,7 +33,7 @@ class SyclEmbedding final : public Embedding {
                        bool accumulate) override {
     if (!accumulate) stream.zero(diff_tokens, table_bytes(spec_.vocabulary));
     chain_.launch(stream, static_cast<size_t>(divide_up(tokens_, static_cast<int64_t>(chain_size_))), chain_size_, ids, next_.as<int32_t>(),
-                  tokens_, spec_.first_token, spec_.vocabulary);
+                  tokens_, spec_.first_token, spec_.vocabulary, spec_.padding);
     backward_tokens_.launch(stream, rows_.groups, rows_.size, ids, static_cast<const int32_t*>(next_.data()), diff_dst, diff_tokens,
                             tokens_, spec_.width, spec_.first_token, rows_.chunk);
     if (spec_.positions == 0 || !diff_positions) return;

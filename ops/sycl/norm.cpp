@@ -18,13 +18,13 @@ class SyclNorm final : public Norm {
 
   void forward(Stream& stream, const void* src, const void* gamma, const void* beta, void* dst, float* mean, float* rstd) override {
     forward_.launch(stream, rows_.groups, rows_.size, src, gamma, spec_.bias ? beta : nullptr, dst, mean, rstd, spec_.rows, spec_.width,
-                    spec_.epsilon, int{layer_}, rows_.chunk);
+                    spec_.epsilon, spec_.gamma_shift, int{layer_}, rows_.chunk);
   }
 
   void backward_input(Stream& stream, const void* src, const void* diff_dst, const void* gamma, const float* mean, const float* rstd,
                       const void* add, void* diff_src) override {
     backward_input_.launch(stream, rows_.groups, rows_.size, src, diff_dst, gamma, mean, rstd, spec_.add_diff_src ? add : nullptr, diff_src,
-                           spec_.rows, spec_.width, int{layer_}, rows_.chunk);
+                           spec_.rows, spec_.width, spec_.gamma_shift, int{layer_}, rows_.chunk);
   }
 
   void backward_weight(Stream& stream, const void* src, const void* diff_dst, const float* mean, const float* rstd, float* diff_gamma,

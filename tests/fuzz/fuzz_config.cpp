@@ -13,9 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const ModelConfig config = parse_config({reinterpret_cast<const char*>(data), size}, "config.json");
     if (config.layers() < 100 && count_parameters(config) <= 0) std::abort();
-    if (config.llama() && config.llama()->head_size < 1024) rope_inverse_frequencies(*config.llama(), 100);
+    if (config.decoder() && config.decoder()->head_size < 1024) rope_inverse_frequencies(*config.decoder(), config.decoder()->rope, 100);
     parse_config(config_json(config, "float32"), "config.json");
-    const ModelConfig made = config.gpt2() ? make_config(*config.gpt2()) : make_config(*config.llama());
+    if (config.decoder() && config.family_name() != std::string_view("llama")) return 0;
+    const ModelConfig made = config.gpt2() ? make_config(*config.gpt2()) : make_config(*config.decoder());
     const ModelConfig again = parse_config(made.source, "config.json");
     if (again.width() != config.width() || again.tied_head() != config.tied_head()) std::abort();
   } catch (const ppengine::FileError&) {

@@ -28,15 +28,15 @@ BOOST_AUTO_TEST_CASE(a_gpt2_saved_by_transformers_is_read) {
 
 BOOST_AUTO_TEST_CASE(a_llama_saved_by_transformers_is_read) {
   const ModelConfig config = load_config(data_folder() / "llama_bf16_sharded");
-  const LlamaConfig& llama = *config.llama();
+  const DecoderConfig& llama = *config.decoder();
   BOOST_CHECK_EQUAL(llama.heads, 3);
   BOOST_CHECK_EQUAL(llama.kv_heads, 1);
   BOOST_CHECK_EQUAL(llama.head_size, 6);
-  BOOST_CHECK(llama.attention_bias && llama.mlp_bias && !llama.tied_head);
+  BOOST_CHECK(llama.qkv_bias && llama.output_bias && llama.mlp_bias && !llama.tied_head);
   BOOST_CHECK(llama.rope.scaling == RopeScaling::llama3);
   BOOST_CHECK_EQUAL(llama.rope.theta, 500000.0);
   BOOST_CHECK_EQUAL(llama.rope.original_positions, 32);
-  BOOST_CHECK_EQUAL(llama.rms_norm_epsilon, 1e-5);
+  BOOST_CHECK_EQUAL(llama.norm_epsilon, 1e-5);
   BOOST_CHECK((llama.ids.eos == std::vector<std::int32_t>{2, 5}));
 }
 
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(rotary_frequencies_equal_transformers_in_both_spellings) {
   for (const auto& entry : cases)
     for (const char* spelling : {"new", "old"}) {
       const ModelConfig config = parse_config(entry[spelling].get<std::string>(), spelling);
-      const auto got = rope_inverse_frequencies(*config.llama(), entry["length"]);
+      const auto got = rope_inverse_frequencies(*config.decoder(), config.decoder()->rope, entry["length"]);
       const auto expected = entry["frequencies"].get<std::vector<double>>();
       BOOST_REQUIRE_EQUAL(got.size(), expected.size());
       for (std::size_t i = 0; i < got.size(); ++i) BOOST_CHECK_CLOSE(double{got[i]}, expected[i], 1e-4);  // percent: 1e-6 relative
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(missing_fields_have_transformers_defaults) {
   BOOST_CHECK_EQUAL(gpt2.residual_dropout, 0.1);
   BOOST_CHECK(gpt2.tied_head && gpt2.activation == Activation::gelu_tanh);
   const ModelConfig llama_config = parse_config(R"({"model_type":"llama","num_attention_heads":16,"rope_theta":null})", "c");
-  const LlamaConfig& llama = *llama_config.llama();
+  const DecoderConfig& llama = *llama_config.decoder();
   BOOST_CHECK_EQUAL(llama.kv_heads, 16);
   BOOST_CHECK_EQUAL(llama.head_size, 256);
   BOOST_CHECK_EQUAL(llama.rope.theta, 10000.0);
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_supported_is_refused_by_name) {
   };
   BOOST_CHECK(contains(error_of([] { parse_config(R"({"model_type":"bert"})", "config.json"); }), "config.json: model_type is 'bert'"));
   BOOST_CHECK(contains(error_of([] { parse_config("{}", "config.json"); }), "config.json: has no 'model_type'"));
-  BOOST_CHECK(contains(with(R"("rope_scaling":{"rope_type":"yarn","factor":2})"), "rope_scaling.rope_type is 'yarn'"));
+  BOOST_CHECK(contains(with(R"("rope_scaling":{"rope_type":"proportional","factor":2})"), "rope_scaling.rope_type is 'proportional'"));
   BOOST_CHECK(contains(with(R"("rope_parameters":{"rope_type":"linear"})"), "rope_parameters has no 'factor'"));
   BOOST_CHECK(contains(with(R"("rope_parameters":{"full_attention":{"rope_theta":1000}})"), "rope_parameters.full_attention"));
   BOOST_CHECK(contains(with(R"("hidden_act":"mish")"), "hidden_act 'mish'"));
@@ -121,13 +121,16 @@ BOOST_AUTO_TEST_CASE(writing_keeps_every_field_and_reading_it_again_gives_the_sa
   BOOST_CHECK_EQUAL(written["torch_dtype"], "float32");
   BOOST_CHECK(!written.contains("dtype"));
   BOOST_CHECK_EQUAL(config_json(parse_config(text, "c")), text);
-  LlamaConfig llama;
-  llama.rope = {RopeScaling::llama3, 5e5, 8, 1, 4, 8192};
+  DecoderConfig llama;
+  llama.rope.scaling = RopeScaling::llama3;
+  llama.rope.theta = 5e5;
+  llama.rope.factor = 8;
+  llama.rope.original_positions = 8192;
   llama.ids.eos = {2, 3};
   const ModelConfig again = parse_config(make_config(llama).source, "made");
-  BOOST_CHECK_EQUAL(again.llama()->rope.original_positions, 8192);
-  BOOST_CHECK(again.llama()->ids.eos == llama.ids.eos);
-  BOOST_CHECK_EQUAL(make_config(*again.llama()).source, make_config(llama).source);
+  BOOST_CHECK_EQUAL(again.decoder()->rope.original_positions, 8192);
+  BOOST_CHECK(again.decoder()->ids.eos == llama.ids.eos);
+  BOOST_CHECK_EQUAL(make_config(*again.decoder()).source, make_config(llama).source);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -30,10 +30,10 @@ ModelSource small_gpt2() {
 }
 
 ModelSource small_llama() {
-  LlamaConfig config;
+  DecoderConfig config;
   config.vocabulary = 67, config.positions = 50, config.width = 28, config.inner = 37, config.layers = 4, config.heads = 6,
   config.kv_heads = 2;
-  config.head_size = 10, config.initializer_range = 0.4, config.attention_bias = true;
+  config.head_size = 10, config.initializer_range = 0.4, config.qkv_bias = config.output_bias = true;
   return {make_config(config), {}, config.positions};
 }
 
