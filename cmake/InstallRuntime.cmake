@@ -21,7 +21,7 @@ endfunction()
 # What is opened by name while the program runs: the OpenCL loader and driver with its vector math, SYCL's adapters, TBB's allocator and
 # its threads' arbiter, MPI's network with its providers, and the compiler for kernels that are made at run time.
 set(plugins libOpenCL.so.1 libintelocl.so libocl_svml_*.so libur_loader.so.0 libur_adapter_*.so.0 libumf.so.1 libtbbmalloc.so.2 libtbbbind*.so.3
-  libtcm.so.1 libccl_openmp.so libfabric.so.1 lib*-fi.so)
+  libtcm.so.1 libfabric.so.1 lib*-fi.so)
 if(COMPILER)
   list(APPEND plugins libsycl-jit.so)
 endif()
