@@ -11,6 +11,7 @@
 
 #include <ppengine/base/environment.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
