@@ -87,14 +87,16 @@ void Decoder::prepare(int64_t position, int64_t length, bool output) {
   shapes(output ? Use::last_prefill : Use::prefill, padded(position, length));
 }
 
-std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output,
-                                  std::span<const int32_t> ids, int64_t whole) {
-  PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity && sequence < options_.sequences);
+std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
+                                  int64_t whole) {
+  PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity &&
+                  sequence < options_.sequences);
   ids_.assign(static_cast<size_t>(padded(position, length)), 0);
   std::ranges::copy(ids, ids_.begin());
   const auto first = static_cast<int32_t>(position);
   Shapes& all = shapes(output ? Use::last_prefill : Use::prefill, static_cast<int64_t>(ids_.size()));
-  return comm::abort_on_error(options_.peers, [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_, std::max(whole, position + length)); });
+  return comm::abort_on_error(options_.peers,
+                              [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_, std::max(whole, position + length)); });
 }
 
 std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {

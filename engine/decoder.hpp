@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/block_pool.hpp>
 #include <ppengine/engine/stage/compiled_stage.hpp>
-#include <ppengine/engine/model_rank.hpp>
 
 namespace ppengine::engine {
 

@@ -68,8 +68,9 @@ ModelConfig parse_config(std::string_view json, const std::string& name) {
     if (type.string() == family.name) return {family.parse(config), std::string(json)};
     names += (names.empty() ? "" : ", ") + std::string(family.name);
   }
-  type.refuse(fmt::format("is '{}': the families {} are known; export another model as a program with torch.export and give that (FILE.pt2)",
-                          type.string(), names));
+  type.refuse(
+      fmt::format("is '{}': the families {} are known; export another model as a program with torch.export and give that (FILE.pt2)",
+                  type.string(), names));
 }
 
 ModelConfig load_config(const std::filesystem::path& folder) {

@@ -61,8 +61,12 @@ enum class NormPlace {
 };
 // The norm of queries and keys, before rotary embedding: of each head with a weight for all of them, or of the whole projection.
 enum class HeadNorm { none, each, whole };
-enum class Projection { apart, packed, packed_by_head };  // queries, keys and values: three linears, one, or one with a head's three together
-enum class MlpKind { gated, packed_gated, plain };        // packed: gate and up in one linear
+enum class Projection {
+  apart,
+  packed,
+  packed_by_head
+};                                                  // queries, keys and values: three linears, one, or one with a head's three together
+enum class MlpKind { gated, packed_gated, plain };  // packed: gate and up in one linear
 
 // What Hugging Face calls the modules where families differ.
 struct DecoderNames {
@@ -97,7 +101,7 @@ struct DecoderConfig {
   HeadNorm head_norm = HeadNorm::none;
   bool parallel_residual = false;  // x + attention(norm(x)) + mlp(other norm(x))
   RopeConfig rope;
-  RopeConfig local_rope;         // of layers with a window, where has_local_rope
+  RopeConfig local_rope;  // of layers with a window, where has_local_rope
   bool has_local_rope = false;
   std::int64_t rotary_size = 0;  // of a head; 0: all of it
   std::vector<bool> no_rotary;   // by layer; empty: all have rotary positions
@@ -107,8 +111,8 @@ struct DecoderConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
-  double attention_scale = 0;    // 0: 1 / sqrt(head_size)
-  double score_cap = 0;          // cap · tanh(score / cap); 0: none
+  double attention_scale = 0;  // 0: 1 / sqrt(head_size)
+  double score_cap = 0;        // cap · tanh(score / cap); 0: none
   double logits_cap = 0;
   double embedding_multiplier = 1;
   double residual_multiplier = 1;
@@ -117,7 +121,7 @@ struct DecoderConfig {
   double embedding_dropout = 0;
   double residual_dropout = 0;
   double attention_dropout = 0;
-  std::int64_t padding = -1;     // the token whose embedding is not trained; -1: none
+  std::int64_t padding = -1;  // the token whose embedding is not trained; -1: none
   double initializer_range = 0.02;
   SpecialIds ids{{1}, {2}};
   DecoderNames names;

@@ -33,7 +33,8 @@ void check(const Spec& spec) {
       spec.v_stride < spec.kv_heads * spec.head_dim)
     throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride,
                                   spec.k_stride, spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
-  if (spec.window < 0 || !(spec.cap >= 0)) throw ConfigError(fmt::format("attention: a window of {} and a cap of {} are not possible", spec.window, spec.cap));
+  if (spec.window < 0 || !(spec.cap >= 0))
+    throw ConfigError(fmt::format("attention: a window of {} and a cap of {} are not possible", spec.window, spec.cap));
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops {
 

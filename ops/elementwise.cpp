@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/device/kernel_table.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -55,8 +55,8 @@ void soft_cap(Stream& stream, Type type, const void* src, void* dst, float cap, 
   launch_flat(stream, plain_kernel(stream.device(), PlainKernel::soft_cap_f32, type, "soft cap"), count, src, dst, cap);
 }
 
-void soft_cap_backward(Stream& stream, Type type, const void* dst, const void* diff_dst, void* diff_src, float cap, int64_t count) {
-  launch_flat(stream, plain_kernel(stream.device(), PlainKernel::soft_cap_backward_f32, type, "soft cap"), count, dst, diff_dst, diff_src,
+void soft_cap_backward(Stream& stream, Type type, const void* src, const void* diff_dst, void* diff_src, float cap, int64_t count) {
+  launch_flat(stream, plain_kernel(stream.device(), PlainKernel::soft_cap_backward_f32, type, "soft cap"), count, src, diff_dst, diff_src,
               cap);
 }
 

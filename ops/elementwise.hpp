@@ -18,9 +18,9 @@ void multiply(Stream& stream, Type type, const void* a, const void* b, void* dst
 void scale(Stream& stream, Type type, void* data, float factor, int64_t count);
 // dst = src · factor; dst may be src.
 void scale(Stream& stream, Type type, const void* src, void* dst, float factor, int64_t count);
-// dst = cap · tanh(src / cap), and its gradient from the result.
+// dst = cap · tanh(src / cap), and its gradient.
 void soft_cap(Stream& stream, Type type, const void* src, void* dst, float cap, int64_t count);
-void soft_cap_backward(Stream& stream, Type type, const void* dst, const void* diff_dst, void* diff_src, float cap, int64_t count);
+void soft_cap_backward(Stream& stream, Type type, const void* src, const void* diff_dst, void* diff_src, float cap, int64_t count);
 void fill(Stream& stream, Type type, void* data, float value, int64_t count);
 void cast(Stream& stream, Type from, const void* src, Type to, void* dst, int64_t count);
 // Copies between views of the same shape with any strides.

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops {
 
@@ -15,7 +15,7 @@ struct EmbeddingSpec {
   int64_t positions = 0;    // rows of the position table; 0: none
   int64_t first_token = 0;  // the table holds tokens [first_token, first_token + vocabulary) (vocabulary split): others give zero
   Type type = Type::f32;
-  int64_t padding = -1;     // the token whose row gets no gradient
+  int64_t padding = -1;  // the token whose row gets no gradient
 };
 
 class Embedding {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops {
 
@@ -19,7 +19,7 @@ struct NormSpec {
   bool bias = true;           // beta; never with rms
   bool add_diff_src = false;  // backward_input adds a [rows,width] tensor
   Type type = Type::f32;
-  float gamma_shift = 0;      // what is multiplied with is gamma + gamma_shift (Gemma: 1)
+  float gamma_shift = 0;  // what is multiplied with is gamma + gamma_shift (Gemma: 1)
 };
 
 class Norm {

@@ -180,8 +180,7 @@ std::int64_t cache_bytes(const models::ModelSource& source, const engine::Parall
   std::vector<std::int64_t> elements(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
     for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
-      elements[static_cast<std::size_t>(plan.stage_rank[s])] +=
-          plan.graph->nodes()[static_cast<std::size_t>(i)].op->cache_elements(cached);
+      elements[static_cast<std::size_t>(plan.stage_rank[s])] += plan.graph->nodes()[static_cast<std::size_t>(i)].op->cache_elements(cached);
   return *std::ranges::max_element(elements) * static_cast<std::int64_t>(ops::size_of(parallel.type));
 }
 

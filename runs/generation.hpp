@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <ppengine/engine/parallel.hpp>
-#include <ppengine/runs/generator.hpp>
 #include <ppengine/models/source.hpp>
+#include <ppengine/runs/generator.hpp>
 
 namespace ppengine::runs {
 

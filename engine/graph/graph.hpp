@@ -15,9 +15,9 @@
 
 #include <ppengine/engine/graph/placement.hpp>
 #include <ppengine/ops/activation.hpp>
+#include <ppengine/ops/device/tensor.hpp>
 #include <ppengine/ops/linear.hpp>
 #include <ppengine/ops/norm.hpp>
-#include <ppengine/ops/device/tensor.hpp>
 
 namespace ppengine::engine {
 
@@ -131,9 +131,9 @@ class Graph {
   Value norm(Value src, const std::string& module, const NormOptions& options);
   Value activation(Value src, ops::ActivationKind kind);
   Value gated_silu(Value gate, Value up);
-  Value gated_silu(Value packed);               // gate and up side by side
-  Value scale(Value src, float factor);         // src · factor; src itself for 1
-  Value soft_cap(Value src, float cap);         // cap · tanh(src / cap); src itself for 0
+  Value gated_silu(Value packed);        // gate and up side by side
+  Value scale(Value src, float factor);  // src · factor; src itself for 1
+  Value soft_cap(Value src, float cap);  // cap · tanh(src / cap); src itself for 0
   Value softmax(Value src);
   Value add(Value a, Value b);
   Value multiply(Value a, Value b);

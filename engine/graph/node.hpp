@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include <ppengine/engine/stage/emitter.hpp>
 #include <ppengine/engine/graph/graph.hpp>
+#include <ppengine/engine/stage/emitter.hpp>
 #include <ppengine/engine/weights/parameters.hpp>
 
 namespace ppengine::engine {

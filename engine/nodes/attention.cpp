@@ -111,7 +111,8 @@ class AttentionNode : public NodeOp {
   bool writes_cache() const override { return true; }
   int64_t cache_elements(const CompileOptions& options) const override { return 2 * options_.kv_heads * options_.head_dim * kept(options); }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
-    const auto seen = double(options_.window > 0 ? std::min(options_.window, length) : length);  // by the last token; the others ascend to it
+    const auto seen =
+        double(options_.window > 0 ? std::min(options_.window, length) : length);  // by the last token; the others ascend to it
     return 4.0 * double(batch * options_.heads * options_.head_dim) * (seen * (seen + 1) / 2 + (double(length) - seen) * seen);
   }
 

@@ -1,8 +1,11 @@
 // Layer norm and RMS norm as nodes.
 #include <ppengine/ops/norm.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/elementwise.hpp>
@@ -101,8 +104,10 @@ class NormNode : public NodeOp {
   }
 
   // Each rank has some of the heads; the weight that all heads share gets the sum of what ranks add to its gradient.
-  std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override {
-    if (options_.group == 0 || width_ / options_.group % ranks != 0) return nullptr;
+  std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
+    if (options_.group == 0) return nullptr;
+    if (const int64_t heads = width_ / options_.group; heads % ranks != 0)
+      throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, heads, module));
     auto mine = std::make_shared<NormNode>(width_ / ranks, options_);
     mine->head_ranks_ = ranks;
     return mine;

@@ -16,9 +16,8 @@ class CompiledScale : public CompiledNode {
     const BufferId diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({diff_dst}, {target.diff}, [=, *this](const Run& run) {
-      ops::scale(run.stream, type_, run.at(diff_dst), run.at(target.diff), factor_, count_);
-    });
+    emit.input_half({diff_dst}, {target.diff},
+                    [=, *this](const Run& run) { ops::scale(run.stream, type_, run.at(diff_dst), run.at(target.diff), factor_, count_); });
     emit.finish_gradient(0, target);
   }
 
@@ -36,11 +35,12 @@ class CompiledSoftCap : public CompiledNode {
     emit.forward({src}, {dst}, [=, *this](const Run& run) { ops::soft_cap(run.stream, type_, run.at(src), run.at(dst), cap_, count_); });
   }
   void backward(Emitter& emit) override {
-    const BufferId dst = emit.output(), diff_dst = emit.output_gradient();
+    // Not from the result: a loss may have put its gradient there.
+    const BufferId src = emit.input(0), diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({dst, diff_dst}, {target.diff}, [=, *this](const Run& run) {
-      ops::soft_cap_backward(run.stream, type_, run.at(dst), run.at(diff_dst), run.at(target.diff), cap_, count_);
+    emit.input_half({src, diff_dst}, {target.diff}, [=, *this](const Run& run) {
+      ops::soft_cap_backward(run.stream, type_, run.at(src), run.at(diff_dst), run.at(target.diff), cap_, count_);
     });
     emit.finish_gradient(0, target);
   }

@@ -74,7 +74,8 @@ void refuse_foreign_fields(const JsonPlace& config, std::initializer_list<std::s
     if (const auto field = config.find(key); field && foreign(key)) field->refuse("is not supported");
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"})
     if (const auto field = config.find(key); field && foreign(key) && field->number(-1e30, 1e30) != 1.0) field->refuse("is not supported");
-  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi", "use_bidirectional_attention"})
+  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "qk_norm", "use_qk_norm", "qk_layernorm", "parallel_attn", "alibi",
+                          "use_bidirectional_attention"})
     if (config.boolean_or(key, false)) config.at(key).refuse("is not supported");
   if (foreign("sliding_window") && !config.absent("sliding_window") && config.boolean_or("use_sliding_window", true))
     config.at("sliding_window").refuse("is not supported: attention over the whole sequence is");

@@ -43,7 +43,8 @@ class Decoder {
 
  private:
   Value add_block(Value x, std::int64_t layer) {
-    const bool both = c_.norm_place == NormPlace::both, before = both || c_.norm_place == NormPlace::before, after = c_.norm_place != NormPlace::before;
+    const bool both = c_.norm_place == NormPlace::both, before = both || c_.norm_place == NormPlace::before,
+               after = c_.norm_place != NormPlace::before;
     Value hidden = attend(before ? norm(x, "input_layernorm") : x, layer);
     if (after) hidden = norm(hidden, "post_attention_layernorm");
     const Value attended = graph_.add(x, finish_half(hidden));
@@ -97,7 +98,8 @@ class Decoder {
     return graph_.linear(src, name, {.out = out, .bias = bias, .init_scale = static_cast<float>(c_.initializer_range)});
   }
   engine::NormOptions norm_options() const {
-    engine::NormOptions options{c_.layer_norm ? ops::NormKind::layer : ops::NormKind::rms, static_cast<float>(c_.norm_epsilon), c_.layer_norm};
+    engine::NormOptions options{c_.layer_norm ? ops::NormKind::layer : ops::NormKind::rms, static_cast<float>(c_.norm_epsilon),
+                                c_.layer_norm};
     if (c_.norm_adds_one) options.shift = 1;
     return options;
   }

@@ -6,7 +6,8 @@
 namespace ppengine::models {
 
 DecoderConfig parse_gemma2(const JsonPlace& config) {
-  refuse_foreign_fields(config, {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
+  refuse_foreign_fields(config,
+                        {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
   DecoderConfig out = parse_decoder(config, {.family = "gemma2",
                                              .vocabulary = 256000,
                                              .positions = 8192,

@@ -1,5 +1,5 @@
-// Gemma 3: Gemma 2 with norms of heads in place of caps, five layers with a window to one without, and rotary positions for either. Defaults
-// are those of Gemma3TextConfig.
+// Gemma 3: Gemma 2 with norms of heads in place of caps, five layers with a window to one without, and rotary positions for either.
+// Defaults are those of Gemma3TextConfig.
 #include <cmath>
 
 #include <ppengine/models/families/families.hpp>
@@ -29,7 +29,8 @@ void parse_gemma3_rope(const JsonPlace& config, DecoderConfig& out) {
 }  // namespace
 
 DecoderConfig parse_gemma3_text(const JsonPlace& config) {
-  refuse_foreign_fields(config, {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
+  refuse_foreign_fields(config,
+                        {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
   DecoderConfig out = parse_decoder(config, {.family = "gemma3_text",
                                              .vocabulary = 262208,
                                              .positions = 131072,

@@ -73,10 +73,10 @@ std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, con
       check(*head, parameters.front().shape);
       const StoredTensor& embedding = *found.front();
       if (head->type == embedding.type && std::memcmp(head->data, embedding.data, head->bytes) != 0)
-        throw FileError(fmt::format(
-            "{}: tensor '{}' differs from '{}', to which config.json ties it: set tie_word_embeddings to false there, "
-            "or leave the tensor out",
-            head->file, head->name, embedding.name));
+        throw FileError(
+            fmt::format("{}: tensor '{}' differs from '{}', to which config.json ties it: set tie_word_embeddings to false there, "
+                        "or leave the tensor out",
+                        head->file, head->name, embedding.name));
       known.insert(head);
     }
   for (const StoredTensor& tensor : files.tensors())

@@ -34,7 +34,9 @@ class CpuAttention : public Attention {
 
 }  // namespace
 
-Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec) { return spec.window > 0 || spec.cap > 0 ? Refusal("windows and caps are not made here") : cpu::refusal(device, spec.type); }
+Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec) {
+  return spec.window > 0 || spec.cap > 0 ? Refusal("windows and caps are not made here") : cpu::refusal(device, spec.type);
+}
 
 std::unique_ptr<Attention> make_cpu_attention(Device&, const AttentionSpec& spec) { return std::make_unique<CpuAttention>(spec); }
 

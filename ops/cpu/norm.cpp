@@ -59,7 +59,10 @@ class CpuNorm final : public Norm {
 }  // namespace
 
 constexpr Implementation<Norm, NormSpec> cpu_norm{
-    "cpu", [](const Device& device, const NormSpec& spec) { return spec.gamma_shift != 0 ? Refusal("gamma is not shifted here") : cpu::refusal(device, spec.type); },
+    "cpu",
+    [](const Device& device, const NormSpec& spec) {
+      return spec.gamma_shift != 0 ? Refusal("gamma is not shifted here") : cpu::refusal(device, spec.type);
+    },
     [](Device&, const NormSpec& spec) -> std::unique_ptr<Norm> { return std::make_unique<CpuNorm>(spec); }};
 
 }  // namespace ppengine::ops

@@ -2,7 +2,8 @@
 #pragma once
 
 constexpr float minus_infinity = -__builtin_inff();
-constexpr float lowest_score = -1e30f;  // what a largest score begins with: finite, so that a tile without keys that a query sees changes nothing
+constexpr float lowest_score =
+    -1e30f;  // what a largest score begins with: finite, so that a tile without keys that a query sees changes nothing
 
 // Of kernels/attention_lanes.cpp: lanes of a work-group, queries of a work-group, and of what the width of a head must be a multiple.
 constexpr int attention_lanes = 16, attention_block = 32, attention_step = 8;

@@ -108,7 +108,8 @@ inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float*
     for (int i = 0; i < tile_rows; ++i)
       for (int j = 0; j < tile_rows; ++j) {
         const int row = tiles.y * tile_rows + i, key = tiles.x + tile_threads * j;
-        tiles.scores[key * tile_stride + row] = sees(s, before + first_query + row, first_key + key) ? score_of(s, sums[i][j]) : minus_infinity;
+        tiles.scores[key * tile_stride + row] =
+            sees(s, before + first_query + row, first_key + key) ? score_of(s, sums[i][j]) : minus_infinity;
       }
     group_barrier_local();
     take_scores(tiles);

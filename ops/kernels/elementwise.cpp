@@ -18,9 +18,9 @@
   KERNEL_1D soft_cap_##SUFFIX(const T* src, T* dst, float cap, long count, long chunk) {                                        \
     for_chunk(count, chunk, [=](long i) { store(dst, i, cap * sycl::tanh(load(src, i) / cap)); });                              \
   }                                                                                                                             \
-  KERNEL_1D soft_cap_backward_##SUFFIX(const T* dst, const T* diff_dst, T* diff_src, float cap, long count, long chunk) {       \
+  KERNEL_1D soft_cap_backward_##SUFFIX(const T* src, const T* diff_dst, T* diff_src, float cap, long count, long chunk) {       \
     for_chunk(count, chunk, [=](long i) {                                                                                       \
-      const float share = load(dst, i) / cap;                                                                                   \
+      const float share = sycl::tanh(load(src, i) / cap);                                                                       \
       store(diff_src, i, load(diff_dst, i) * (1.0f - share * share));                                                           \
     });                                                                                                                         \
   }                                                                                                                             \

@@ -161,7 +161,8 @@ FOR_EACH_TYPE(STAMP)
 #undef STAMP
 
 // Threads the rows of equal ids in ascending order, so that each table row is summed by one work-group in a fixed order: next[row] is
-// the next row with the same id, or `rows` at the end; with the sign bit set on all but the first. Ids outside of the table, and padding: not first.
+// the next row with the same id, or `rows` at the end; with the sign bit set on all but the first. Ids outside of the table, and padding:
+// not first.
 KERNEL_1D embedding_chain(const int* ids, int* next, long rows, long first_token, long vocabulary, long padding) {
   const long row = item_1d().get_global_linear_id();
   const long mine = lesser(row, rows - 1);

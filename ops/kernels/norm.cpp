@@ -37,7 +37,8 @@ inline void norm_backward_input(const T* src, const T* diff_dst, const T* gamma,
     const T* x = src + row * width;
     const T* d = diff_dst + row * width;
     const float m = centered ? mean[row] : 0.0f, r = rstd[row];
-    const float along = row_sum(team, width, [=](long i) { return load(d, i) * (load(gamma, i) + shift) * ((load(x, i) - m) * r); }) / width;
+    const float along =
+        row_sum(team, width, [=](long i) { return load(d, i) * (load(gamma, i) + shift) * ((load(x, i) - m) * r); }) / width;
     const float level = centered ? row_sum(team, width, [=](long i) { return load(d, i) * (load(gamma, i) + shift); }) / width : 0.0f;
     const auto gradient = [=](long i) { return r * (load(d, i) * (load(gamma, i) + shift) - level - (load(x, i) - m) * r * along); };
     T* out = diff_src + row * width;

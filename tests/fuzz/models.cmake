@@ -5,8 +5,9 @@ set(_base ${PROJECT_SOURCE_DIR}/base)
 set(_files ${_base}/error.cpp ${_base}/file.cpp ${_base}/json.cpp)
 ppengine_fuzz(safetensors CORPUS ${_fuzz}/corpus/safetensors SOURCES ${_fuzz}/fuzz_safetensors.cpp ${_files} ${_models}/files/safetensors.cpp ${_models}/files/convert.cpp)
 ppengine_fuzz(npy CORPUS ${_fuzz}/corpus/npy SOURCES ${_fuzz}/fuzz_npy.cpp ${_base}/error.cpp ${_base}/file.cpp ${_models}/files/npy.cpp)
-# Counting a model's parameters builds its graph, and that takes the engine.
-ppengine_fuzz(config CORPUS ${_fuzz}/corpus/config SOURCES ${_fuzz}/fuzz_config.cpp OWN_DRIVER)
+set(_families config_decoder config_gpt2 config_parse config_rope families gemma2 gemma3_text gpt_neox granite llama mistral olmo2 phi3 qwen2 qwen3 rope smollm3)
+list(TRANSFORM _families REPLACE "(.+)" "${_models}/families/\\1.cpp")
+ppengine_fuzz(config CORPUS ${_fuzz}/corpus/config SOURCES ${_fuzz}/fuzz_config.cpp ${_files} ${_models}/config.cpp ${_families})
 set(_tokenizer added_tokens bpe decoders normal_form normalizers pieces pipeline post_processors pre_tokenizers read_pipeline regex
   regex_translate unicode utf8)
 list(TRANSFORM _tokenizer REPLACE "(.+)" "${_models}/tokenizer/\\1.cpp")

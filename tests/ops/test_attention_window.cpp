@@ -91,7 +91,8 @@ BOOST_AUTO_TEST_CASE(parts_of_heads_are_turned_and_put_in_order) {
     const auto src = random_values(size_t(length * width), 1);
     std::vector<float> cosines, sines;
     for (int64_t p = 0; p < 40; ++p)
-      for (int64_t i = 0; i < 2; ++i) cosines.push_back(std::cos(0.3f * float(p * (i + 1)))), sines.push_back(std::sin(0.3f * float(p * (i + 1))));
+      for (int64_t i = 0; i < 2; ++i)
+        cosines.push_back(std::cos(0.3f * float(p * (i + 1)))), sines.push_back(std::sin(0.3f * float(p * (i + 1))));
     RotarySpec spec{1, length, 3 * heads, d, width, width};
     spec.turned = 2 * heads, spec.half = 2, spec.parts = 3;
     const auto op = Rotary::make(*own, spec);
@@ -120,7 +121,8 @@ BOOST_AUTO_TEST_CASE(a_shifted_weight_is_a_weight_and_one) {
   for (const auto& own : devices()) {
     Stream stream(own);
     const int64_t rows = 7, width = 19;
-    const auto src = random_values(size_t(rows * width), 1), gamma = random_values(size_t(width), 2), diff = random_values(size_t(rows * width), 3);
+    const auto src = random_values(size_t(rows * width), 1), gamma = random_values(size_t(width), 2),
+               diff = random_values(size_t(rows * width), 3);
     auto one_more = gamma;
     for (float& value : one_more) value += 1;
     NormSpec plain{NormKind::rms, rows, width, 1e-5f, false}, shifted = plain;
@@ -144,7 +146,7 @@ BOOST_AUTO_TEST_CASE(soft_caps_and_their_gradients_equal_tanh) {
   const auto src = random_values(100, 1, 9.0f), diff = random_values(100, 2);
   Array src_array(stream, src), diff_array(stream, diff), dst(stream, 100), diff_src(stream, 100);
   soft_cap(stream, Type::f32, src_array.data(), dst.data(), 3.0f, 100);
-  soft_cap_backward(stream, Type::f32, dst.data(), diff_array.data(), diff_src.data(), 3.0f, 100);
+  soft_cap_backward(stream, Type::f32, src_array.data(), diff_array.data(), diff_src.data(), 3.0f, 100);
   std::vector<double> expected, gradient;
   for (size_t i = 0; i < 100; ++i) {
     const double bent = std::tanh(double(src[i]) / 3);
