@@ -1,5 +1,6 @@
 // Products on CPUs with vectors: every size of tile, panel and part against products in double, and bits that depend on k alone.
 #include <ppengine/ops/cpu/gemm.hpp>
+#include <ppengine/ops/weights.hpp>
 
 #include "support.hpp"
 
@@ -104,6 +105,29 @@ BOOST_AUTO_TEST_CASE(rows_are_summed) {
         cpu::sum_rows(a.data(), rows, columns, sums.data(), accumulate);
         check_close("sums", sums, expected, 1e-5);
       }
+}
+
+// The reference: the same product with the weight widened by the definition (test_weight_linear.cpp checks widen itself).
+BOOST_AUTO_TEST_CASE(products_with_narrow_weights_equal_those_with_widened_ones) {
+  if (missing()) return;
+  for (const WeightStorage& storage :
+       {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 20}, {WeightFormat::int4, 64}}) {
+    const int64_t m = 67, n = 45, k = 803;
+    const PackedWeight weight{storage, n, k};
+    const auto a = random_values(static_cast<size_t>(m * k), 1), b = random_values(static_cast<size_t>(n * k), 2);
+    std::vector<std::byte> packed(weight.bytes());
+    pack(weight, b, packed);
+    Stream stream(device());
+    Buffer there(device(), packed.size());
+    stream.copy(there.data(), packed.data(), packed.size());
+    Array wide(stream, b.size());
+    widen(stream, weight, there.data(), wide.f32());
+    const auto widened = wide.get();
+    std::vector<float> expected(static_cast<size_t>(m * n)), result(expected.size());
+    cpu::gemm({m, n, k, a.data(), false, widened.data(), true, nullptr, nullptr, expected.data()});
+    cpu::gemm({m, n, k, a.data(), false, reinterpret_cast<const float*>(packed.data()), true, nullptr, nullptr, result.data(), &weight});
+    check_close(name_of(storage.format), result, as_double(expected), 1e-5);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
