@@ -1,5 +1,9 @@
 // Products on CPUs with vectors: every size of tile, panel and part against products in double, and bits that depend on k alone.
-#include <ppengine/ops/cpu/gemm.hpp>
+#include <unistd.h>
+
+#include <fstream>
+
+#include <ppengine/ops/cpu/product_choice.hpp>
 #include <ppengine/ops/weights.hpp>
 
 #include "support.hpp"
@@ -128,6 +132,43 @@ BOOST_AUTO_TEST_CASE(products_with_narrow_weights_equal_those_with_widened_ones)
     cpu::gemm({m, n, k, a.data(), false, reinterpret_cast<const float*>(packed.data()), true, nullptr, nullptr, result.data(), &weight});
     check_close(name_of(storage.format), result, as_double(expected), 1e-5);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_choice_is_measured_once_and_kept) {
+  if (missing() || !device()->onednn()) return;
+  const auto file = std::filesystem::temp_directory_path() / ("ppengine-products-" + std::to_string(getpid()));
+  Stream stream(device());
+  const cpu::Gemm shape{256, 256, 256, nullptr, false, nullptr, true, nullptr, nullptr, nullptr};
+  const auto first = cpu::ProductTable(file).choose(stream, shape), again = cpu::ProductTable(file).choose(stream, shape);
+  BOOST_TEST(first.ours_gflops > 0);
+  BOOST_TEST(first.onednn_gflops > 0);
+  BOOST_TEST(again.ours == first.ours);
+  BOOST_TEST(again.ours_gflops == first.ours_gflops, boost::test_tools::tolerance(0.1));
+  for (const char* by : {"cpu", "onednn"}) {
+    std::ofstream(file) << "not a line of this file\n256x256x256-tb " << by << " 1 2\n256x256x256-tb other 3 4\n";
+    BOOST_TEST(cpu::ProductTable(file).choose(stream, shape).ours == (by == std::string("cpu")));
+  }
+  BOOST_TEST(cpu::ProductTable("/proc/no/such/file").choose(stream, shape).ours);  // not kept: not measured
+  std::filesystem::remove(file);
+}
+
+// Both compute what add and bias ask for.
+BOOST_AUTO_TEST_CASE(both_choices_give_the_same_product) {
+  if (missing() || !device()->onednn()) return;
+  Stream stream(device());
+  for (bool transposed_a : {false, true})
+    for (bool transposed_b : {false, true})
+      for (const auto& [with_bias, with_add] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+        const Case c{70, 50, 90, transposed_a, transposed_b, with_bias, with_add};
+        const Matrices of(c);
+        std::vector<float> result(of.add.size());
+        cpu::multiply(stream,
+                      {c.m, c.n, c.k, of.a.data(), transposed_a, of.b.data(), transposed_b, with_bias ? of.bias.data() : nullptr,
+                       with_add ? of.add.data() : nullptr, result.data()},
+                      {.ours = false});
+        stream.wait();
+        check_close("oneDNN", result, product_in_double(c, of), 1e-5);
+      }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
