@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Data-parallel steps on two processes with a core each: ppengine, ppengine --shard, and PyTorch DDP over gloo, by turns.
 
-    bench/ddp.py [gpt2 ...] [--rounds 3] [--python PYTHON_WITH_TORCH] [--binary build/bin/ppengine] [--link MB/s] [--no-pytorch]
+    bench/ddp.py [gpt2 ...] [--rounds 3] [--python PYTHON_WITH_TORCH] [--isa native|avx2|avx512] [--binary build/bin/ppengine] [--link MB/s] [--no-pytorch]
 
 Prints medians over the rounds and ratios (above 1: ppengine is the faster one), and how much of the reduction was hidden behind the
 backward on this machine's own link and, with --link, on a simulated slower one."""
 import argparse, json, pathlib, statistics, subprocess, sys
+
+import isa
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -26,7 +28,9 @@ def main():
     parser.add_argument("--binary", default=ROOT / "build/bin/ppengine")
     parser.add_argument("--link", type=float, default=0)
     parser.add_argument("--no-pytorch", action="store_true")
+    isa.add(parser)
     args = parser.parse_args()
+    isa.apply(args)
     median = lambda runs, key="step_milliseconds": statistics.median(run[key] for run in runs)
     for preset in args.presets:
         ours = [args.binary, "bench", "train", "--model", preset, "--dp", "2", "--launch", "processes", "--repeat", args.repeat, "--warmup", "1", "--json"]

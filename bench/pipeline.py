@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Training steps of the presets over two processes: ppengine beside torch.distributed.pipelining with gloo, one core per rank, by turns.
 
-    bench/pipeline.py [tiny mid gpt2] [--rounds 3] [--ours 1f1b ...] [--theirs gpipe 1f1b ...] [--python PYTHON_WITH_TORCH] [--binary ...]
+    bench/pipeline.py [tiny mid gpt2] [--rounds 3] [--ours 1f1b ...] [--theirs gpipe 1f1b ...] [--python PYTHON_WITH_TORCH] [--isa native|avx2|avx512] [--binary ...]
 
 First every schedule of both is tried; the best of each then run by turns. Above 1, ppengine is the faster one."""
 import argparse, json, pathlib, statistics, subprocess, sys
+
+import isa
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = {"tiny": (8, 16), "mid": (4, 4), "gpt2": (4, 4)}  # microbatches, sequences of a step
@@ -26,7 +28,9 @@ def main():
     parser.add_argument("--theirs", nargs="+", default=["gpipe", "1f1b", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=ROOT / "build/bin/ppengine")
+    isa.add(parser)
     args = parser.parse_args()
+    isa.apply(args)
     for preset in args.presets:
         repeat = {"tiny": 12, "mid": 4}.get(preset, 2)
         microbatches, sequences = SIZES[preset]

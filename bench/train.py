@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Training steps of the presets, ppengine beside PyTorch eager on the same cores, by turns, so that a noisy machine is as noisy for both.
 
-    bench/train.py [tiny mid gpt2] [--rounds 5] [--python PYTHON_WITH_TORCH] [--binary build/bin/ppengine]
+    bench/train.py [tiny mid gpt2] [--rounds 5] [--python PYTHON_WITH_TORCH] [--isa native|avx2|avx512] [--binary build/bin/ppengine]
 
 Prints the medians over the rounds and their ratio: above 1, ppengine is the faster one."""
 import argparse, json, pathlib, statistics, subprocess, sys
+
+import isa
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -22,7 +24,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=ROOT / "build/bin/ppengine")
+    isa.add(parser)
     args = parser.parse_args()
+    isa.apply(args)
     for preset in args.presets:
         repeat = {"tiny": 30, "mid": 8}.get(preset, 3)
         ours, theirs = [], []

@@ -7,10 +7,11 @@
 #include <chrono>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
 #include <ppengine/engine/measure/measure.hpp>
 #include <ppengine/models/data/counter_random.hpp>
-#include <ppengine/runs/generation.hpp>
 #include <ppengine/ops/weights.hpp>
+#include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
 #include "run_flags.hpp"
@@ -150,6 +151,11 @@ void BenchGenerateFlags::run() {
   // A step reads all weights once, for all sequences of its group.
   const std::int64_t groups = std::min<std::int64_t>(batch_size, parallel.pp), group = (batch_size + groups - 1) / groups;
   const double share = decode.median / static_cast<double>(group) * result.weight_bytes / result.read_rate;
+  if (share > 1)
+    log::warning(
+        fmt::format("decode read its weights at {:.2f} times the measured read rate: the rate was measured too low (another program "
+                    "used the memory?), or the weights fit the caches",
+                    share));
   if (json) {
     fmt::print("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
                                       {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},

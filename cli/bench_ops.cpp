@@ -6,6 +6,7 @@
 #include <array>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/cpu/product_choice.hpp>
 #include <ppengine/ops/matmul.hpp>
 
 #include "bench_ops_cases.hpp"
@@ -62,16 +63,32 @@ void print_explanation(const std::vector<BenchExplained>& all, bool json) {
       if (json)
         list.push_back({{"op", op}, {"implementation", one.implementation}, {"verdict", verdict}});
       else
-        fmt::print("{:<14} {:<8} {}\n", op, one.implementation, verdict);
+        fmt::print("{:<18} {:<8} {}\n", op, one.implementation, verdict);
     }
   }
   if (json) fmt::print("{}\n", nlohmann::json{{"considered", list}}.dump());
 }
 
+// Which product serves each linear of a layer and the head, with the measured rates.
+std::vector<BenchExplained> explain_linears(ops::Device& device, const BenchShape& shape) {
+  std::vector<BenchExplained> all;
+  const int64_t width = shape.width;
+  for (const auto& [in, out] :
+       {std::pair{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width, shape.vocabulary}})
+    all.push_back(
+        {fmt::format("linear {}>{}", in, out),
+         ops::cpu::explain_products(device, {.rows = shape.rows, .in = in, .out = out, .layout = ops::preferred_layout(device, in, out)})});
+  return all;
+}
+
 void run(const Options& options) {
   const auto preset = std::ranges::find(presets, options.preset, &BenchShape::name);
   const auto device = ops::Device::open(options.device);
-  if (options.explain) return print_explanation(explain_ops(*device, *preset, options.op), options.json);
+  if (options.explain) {
+    auto all = explain_ops(*device, *preset, options.op);
+    if (options.op.empty() || options.op == "linear") std::ranges::move(explain_linears(*device, *preset), std::back_inserter(all));
+    return print_explanation(all, options.json);
+  }
 
   ops::Stream stream(device);
   Limits limits(stream);
@@ -123,7 +140,9 @@ void add_bench_ops(CLI::App& bench) {
   auto* command = bench.add_subcommand("ops", "Each op beside its limit: large matmul or plain copy, measured in the same run");
   auto options = std::make_shared<Options>();
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->add_flag("--explain", options->explain, "Do not measure: say which implementations were considered and why each was refused");
+  command->add_flag(
+      "--explain", options->explain,
+      "Say which implementations were considered, why each was refused, and who computes the products of linears at which rate");
   command->add_option("--device", options->device, "Device, as 'ppengine devices' lists it (default: SYCL's choice)")->type_name("DEVICE");
   command->add_option("--op", options->op, "Only this op (default: all)")->type_name("NAME");
   command->add_option("--preset", options->preset, "Shapes of which model (default: gpt2)")->check(CLI::IsMember({"tiny", "mid", "gpt2"}));

@@ -16,8 +16,7 @@ namespace ppengine::cli {
 void ParallelFlags::add(CLI::App& command, Use use) {
   const char* group = "Parallel";
   pp_ = command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
-  if (use != Use::inference)
-    command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  if (use != Use::inference) command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
   if (use != Use::inference)
     command
@@ -116,10 +115,10 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) {
 
 void WeightFlags::add(CLI::App& command) {
   const char* group_name = "Weights";
-  command.add_option("--weights", format, "How weights are stored: f32, bf16 or int8; computed with in f32 (default f32)")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+  command.add_option("--weights", format, "How weights are stored: f32, bf16, int8 or int4; computed with in f32 (default f32)")
+      ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
       ->group(group_name);
-  command.add_option("--weight-group", group, "int8: inputs that share a scale (default 0: all inputs of an output)")
+  command.add_option("--weight-group", group, "Inputs that share a scale (default for int8: all inputs of an output; for int4: 32)")
       ->check(CLI::Range(0, 1 << 20))
       ->group(group_name);
 }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 #include <ppengine/ops/linear.hpp>
 #include <ppengine/ops/sycl/step_chain.hpp>
@@ -99,9 +100,10 @@ class FewRowsOnGpu final : public WeightLinear {
 
 class ManyRows final : public WeightLinear {
  public:
-  ManyRows(Device& device, const WeightLinearSpec& spec) : spec_(spec) {
+  ManyRows(Device& device, const WeightLinearSpec& spec)
+      : spec_(spec), narrow_(spec.weight.storage.format != WeightFormat::f32), by_panels_(narrow_ && !cpu::refusal(device, Type::f32)) {
     const int64_t rows = spec.rows, in = spec.weight.in, out = spec.weight.out;
-    linear_ = Linear::make(device, {rows, in, out, WeightLayout::out_in, spec.bias, spec.residual, false, Type::f32});
+    if (!by_panels_) linear_ = Linear::make(device, {rows, in, out, WeightLayout::out_in, spec.bias, spec.residual, false, Type::f32});
     if (spec.norm) norm_ = Norm::make(device, {spec.norm->kind, rows, in, spec.norm->epsilon, spec.norm->bias, false, Type::f32});
     if (spec.activation) activation_ = Activation::make(device, {*spec.activation, rows * out, Type::f32});
     if (spec.gated) gated_ = GatedSilu::make(device, {rows, out, out, Type::f32});
@@ -112,7 +114,7 @@ class ManyRows final : public WeightLinear {
     };
     if (spec.norm) normed_at_ = take(rows * in), mean_at_ = take(rows), rstd_at_ = take(rows);
     if (spec.gated) up_at_ = take(rows * out);
-    if (spec.weight.storage.format != WeightFormat::f32) wide_at_ = take(out * in);
+    if (narrow_ && !by_panels_) wide_at_ = take(out * in);
   }
   size_t workspace_bytes() const override { return workspace_; }
 
@@ -123,19 +125,29 @@ class ManyRows final : public WeightLinear {
       norm_->forward(stream, at.src, at.gamma, at.beta, place(normed_at_), place(mean_at_), place(rstd_at_));
       src = place(normed_at_);
     }
-    const void* weight = at.weight;
-    if (spec_.weight.storage.format != WeightFormat::f32) {
-      widen(stream, spec_.weight, at.weight, place(wide_at_));
-      weight = place(wide_at_);
-    }
     float* const out = gated_ ? place(up_at_) : at.dst;
-    linear_->forward(stream, src, weight, at.bias, at.residual, out);
+    if (by_panels_) {
+      multiply_by_panels(stream, src, at, out);
+    } else if (narrow_) {
+      widen(stream, spec_.weight, at.weight, place(wide_at_));
+      linear_->forward(stream, src, place(wide_at_), at.bias, at.residual, out);
+    } else {
+      linear_->forward(stream, src, at.weight, at.bias, at.residual, out);
+    }
     if (activation_) activation_->forward(stream, out, out);
     if (gated_) gated_->forward(stream, at.gate, out, at.dst);
   }
 
  private:
+  // On CPUs narrow weights are widened as they are packed for the product.
+  void multiply_by_panels(Stream& stream, const float* src, const Operands& at, float* dst) const {
+    stream.wait();
+    cpu::gemm({spec_.rows, spec_.weight.out, spec_.weight.in, src, false, static_cast<const float*>(at.weight), true,
+               spec_.bias ? at.bias : nullptr, spec_.residual ? at.residual : nullptr, dst, &spec_.weight});
+  }
+
   WeightLinearSpec spec_;
+  bool narrow_, by_panels_;
   std::unique_ptr<Linear> linear_;
   std::unique_ptr<Norm> norm_;
   std::unique_ptr<Activation> activation_;
@@ -150,6 +162,7 @@ std::unique_ptr<WeightLinear> WeightLinear::make(Device& device, const WeightLin
   PPENGINE_ASSERT(!(spec.residual && (spec.activation || spec.gated)) && !(spec.activation && spec.gated));
   if (spec.rows > few_rows) return std::make_unique<ManyRows>(device, spec);
   if (device.info().is_cpu) return std::make_unique<FewRowsOnCpu>(device, spec);
+  if (spec.weight.storage.format == WeightFormat::int4) return std::make_unique<ManyRows>(device, spec);  // no kernel for GPUs yet
   return std::make_unique<FewRowsOnGpu>(device, spec);
 }
 

@@ -10,12 +10,15 @@
 #include <thread>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/ops/cpu/gemm.hpp>
+#include <ppengine/ops/cpu/loops.hpp>
+#include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-size_t element_bytes(WeightFormat format) { return format == WeightFormat::f32 ? 4 : format == WeightFormat::bf16 ? 2 : 1; }
+constexpr int64_t block = 32, block_bytes = 16;  // of int4, as in kernels/few_rows_shared.hpp
 
 uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -33,11 +36,36 @@ float pack_group(const float* __restrict from, int8_t* __restrict to, int64_t co
   return scale;
 }
 
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// One group of 4 bits, whole blocks but at the end of a row.
+uint32_t pack_nibbles(const float* from, uint8_t* to, int64_t count) {
+  const auto [least, largest] = std::minmax_element(from, from + count);
+  const uint16_t step_bits = to_bf16((*largest - *least) / 15.0f), least_bits = to_bf16(*least);
+  const float step = from_bf16(step_bits), zero = from_bf16(least_bits), inverse = step > 1e-37f ? 1.0f / step : 0.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto q = static_cast<uint8_t>(std::clamp(std::nearbyint((from[i] - zero) * inverse), 0.0f, 15.0f));
+    to[i / block * block_bytes + i % block_bytes] |= static_cast<uint8_t>(i % block < block_bytes ? q : q << 4);
+  }
+  return static_cast<uint32_t>(step_bits) << 16 | least_bits;
+}
+
 void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int64_t begin, int64_t end) {
   const int64_t in = weight.in;
   if (weight.storage.format == WeightFormat::bf16) {
     auto* const out = reinterpret_cast<uint16_t*>(to);
     for (int64_t i = begin * in; i < end * in; ++i) out[i] = to_bf16(from[i]);
+    return;
+  }
+  if (weight.storage.format == WeightFormat::int4) {
+    auto* const words = reinterpret_cast<uint32_t*>(to + weight.scales_offset());
+    for (int64_t row = begin; row < end; ++row) {
+      auto* const out = reinterpret_cast<uint8_t*>(to) + static_cast<size_t>(row) * weight.row_bytes();
+      std::fill_n(out, weight.row_bytes(), uint8_t{0});
+      for (int64_t part = 0, first = 0; first < in; ++part, first += weight.group())
+        words[row * weight.groups() + part] =
+            pack_nibbles(from + row * in + first, out + first / block * block_bytes, std::min(weight.group(), in - first));
+    }
     return;
   }
   auto* const out = reinterpret_cast<int8_t*>(to);
@@ -52,22 +80,41 @@ void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int
 
 }  // namespace
 
-const char* name_of(WeightFormat format) { return format == WeightFormat::f32 ? "f32" : format == WeightFormat::bf16 ? "bf16" : "int8"; }
-
-WeightFormat parse_weight_format(std::string_view name) {
-  for (WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8})
-    if (name == name_of(format)) return format;
-  throw ConfigError(fmt::format("--weights {}: f32, bf16 and int8 are there", name));
+const char* name_of(WeightFormat format) {
+  constexpr const char* names[] = {"f32", "bf16", "int8", "int4"};
+  return names[static_cast<size_t>(format)];
 }
 
-size_t PackedWeight::scales_offset() const { return align_up(static_cast<size_t>(out * in) * element_bytes(storage.format)); }
+WeightFormat parse_weight_format(std::string_view name) {
+  for (WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4})
+    if (name == name_of(format)) return format;
+  throw ConfigError(fmt::format("--weights {}: f32, bf16, int8 and int4 are available", name));
+}
+
+size_t PackedWeight::row_bytes() const {
+  switch (storage.format) {
+    case WeightFormat::f32:
+      return static_cast<size_t>(in) * 4;
+    case WeightFormat::bf16:
+      return static_cast<size_t>(in) * 2;
+    case WeightFormat::int8:
+      return static_cast<size_t>(in);
+    case WeightFormat::int4:
+      return static_cast<size_t>(divide_up(in, block) * block_bytes);
+  }
+  return 0;
+}
+
+size_t PackedWeight::scales_offset() const { return align_up(static_cast<size_t>(out) * row_bytes()); }
 
 size_t PackedWeight::bytes() const {
-  const size_t scales = storage.format == WeightFormat::int8 ? static_cast<size_t>(out * groups()) * sizeof(float) : 0;
+  const size_t scales = storage.has_scales() ? static_cast<size_t>(out * groups()) * sizeof(float) : 0;
   return align_up(scales_offset() + scales);
 }
 
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to) {
+  if (weight.storage.format == WeightFormat::int4 && weight.group() % block != 0)
+    throw ConfigError(fmt::format("--weight-group {}: groups of int4 weights are multiples of 32", weight.group()));
   PPENGINE_ASSERT(static_cast<int64_t>(values.size()) == weight.out * weight.in && to.size() >= weight.bytes());
   if (weight.storage.format == WeightFormat::f32) {
     std::memcpy(to.data(), values.data(), values.size_bytes());
@@ -83,11 +130,11 @@ void pack(const PackedWeight& weight, std::span<const float> values, std::span<s
 void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,
                  std::span<std::byte> to) {
   PPENGINE_ASSERT(whole.out == part.out && begin + part.in <= whole.in && (whole.groups() == 1 || begin % whole.group() == 0));
-  const size_t element = element_bytes(whole.storage.format);
-  for (int64_t row = 0; row < part.out; ++row)
-    std::memcpy(to.data() + static_cast<size_t>(row * part.in) * element,
-                packed.data() + static_cast<size_t>(row * whole.in + begin) * element, static_cast<size_t>(part.in) * element);
-  if (whole.storage.format != WeightFormat::int8) return;
+  PackedWeight before = whole;  // the inputs that are left out
+  before.in = begin;
+  for (size_t row = 0; row < static_cast<size_t>(part.out); ++row)
+    std::memcpy(to.data() + row * part.row_bytes(), packed.data() + row * whole.row_bytes() + before.row_bytes(), part.row_bytes());
+  if (!whole.storage.has_scales()) return;
   const float* const from = whole.scales(packed.data());
   auto* const scales = reinterpret_cast<float*>(to.data() + part.scales_offset());
   for (int64_t row = 0; row < part.out; ++row)
@@ -98,10 +145,10 @@ void widen(Stream& stream, const PackedWeight& weight, const void* packed, float
   Device& device = stream.device();
   if (weight.storage.format == WeightFormat::f32)
     return stream.copy(dst, packed, static_cast<size_t>(weight.out * weight.in) * sizeof(float));
-  const bool is_int8 = weight.storage.format == WeightFormat::int8;
-  const Split split = is_int8 ? split_rows(device, weight.out, weight.in) : split_elements(device, weight.out * weight.in);
+  const Split split =
+      weight.storage.has_scales() ? split_rows(device, weight.out, weight.in) : split_elements(device, weight.out * weight.in);
   device.kernels()
-      .get("weights", is_int8 ? "widen_int8" : "widen_bf16")
+      .get("weights", fmt::format("widen_{}", name_of(weight.storage.format)))
       .launch(stream, split.groups, split.size, packed, weight.scales(packed), dst, weight.out, weight.in, weight.group(), split.chunk);
 }
 
@@ -112,7 +159,7 @@ void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids,
   const Split split = split_rows(device, tokens, spec.table.in);
   PPENGINE_ASSERT(spec.table.storage.format != WeightFormat::f32);
   device.kernels()
-      .get("weights", spec.table.storage.format == WeightFormat::int8 ? "gather_int8" : "gather_bf16")
+      .get("weights", fmt::format("gather_{}", name_of(spec.table.storage.format)))
       .launch(stream, split.groups, split.size, ids, table, spec.table.scales(table), positions, first, dst, tokens, spec.length,
               spec.table.in, spec.begin, spec.table.out, spec.table.group(), split.chunk);
 }
@@ -120,6 +167,12 @@ void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids,
 void read_all(Stream& stream, const float* src, float* sums, int64_t count) {
   Device& device = stream.device();
   const bool cpu = device.info().is_cpu;
+  if (cpu && cpu::has_vectors()) {
+    stream.wait();
+    const int64_t part = divide_up(divide_up(count, read_sums), 1024) * 1024;
+    return cpu::for_parts(count, part,
+                          [&](int64_t begin, int64_t end) { sums[begin / part] = cpu::product_loops()->read(src + begin, end - begin); });
+  }
   const int64_t groups = cpu ? std::min<int64_t>(read_sums, int64_t{device.info().compute_units} * int64_t{cpu_groups_per_core})
                              : 128;  // sub-groups of 8 or more
   const int64_t chunk = divide_up(divide_up(count, groups), 1024) * 1024;

@@ -1,4 +1,4 @@
-// Weights of linear layers as inference stores them: f32, bf16, or int8 with scales; always [out,in]. They are only read narrower:
+// Weights of linear layers as inference stores them: f32, bf16, int8 with scales, or 4 bits; always [out,in]. They are only read narrower:
 // arithmetic is f32.
 #pragma once
 
@@ -11,23 +11,32 @@
 
 namespace ppengine::ops {
 
-enum class WeightFormat : uint8_t { f32, bf16, int8 };
+enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
 
 const char* name_of(WeightFormat format);
 WeightFormat parse_weight_format(std::string_view name);  // ConfigError for another word
 
 struct WeightStorage {
   WeightFormat format = WeightFormat::f32;
-  int64_t group = 0;  // int8: inputs that share a scale; 0: all inputs of an output (per channel)
+  // Inputs that share a scale. int8: 0 for all inputs of an output (per channel). int4: a multiple of 32; 0 for 32.
+  int64_t group = 0;
+
+  bool has_scales() const { return format == WeightFormat::int8 || format == WeightFormat::int4; }
 };
 
-// One weight as it lies in memory: out·in elements, then, at the next multiple of 64 bytes, the scales [out, groups] of int8.
+// One weight as it lies in memory: out·in elements, then, at the next multiple of 64 bytes, the scales [out, groups] of int8 and int4.
+// Blocks of 32 inputs of int4 take 16 bytes (the lower halves of these are the first 16 inputs), its scales are words: what one step is
+// worth as bf16 in the upper half, what zero is worth in the lower.
 struct PackedWeight {
   WeightStorage storage;
   int64_t out = 0, in = 0;
 
-  int64_t group() const { return storage.group > 0 && storage.group < in ? storage.group : in; }
+  int64_t group() const {
+    if (storage.format == WeightFormat::int4) return storage.group > 0 ? storage.group : 32;
+    return storage.group > 0 && storage.group < in ? storage.group : in;
+  }
   int64_t groups() const { return (in + group() - 1) / group(); }
+  size_t row_bytes() const;
   size_t scales_offset() const;
   size_t bytes() const;
   const float* scales(const void* weight) const {
@@ -36,7 +45,7 @@ struct PackedWeight {
 };
 
 // From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| /
-// 127.
+// 127; int4 rounds (w - least) / step, 0 to 15, with step = (largest - least) / 15, where both are rounded to bf16 first.
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
 // The inputs [begin, begin + part.in) of a packed weight, with the scales of the whole. Both on the host; `begin` is where a group begins.
 void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,

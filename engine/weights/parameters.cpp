@@ -153,7 +153,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
                            std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
-  if (divides_inputs(info) && weights_.format == ops::WeightFormat::int8) {
+  if (divides_inputs(info) && weights_.has_scales()) {
     const auto packed = pack_whole_and_take(info, whole);
     stream.copy(copy_.at(range.compute_offset), packed.data(), packed.size());
     return stream.wait();

@@ -5,10 +5,12 @@
 
 #include <oneapi/tbb/task_arena.h>
 
+#include <bit>
 #include <memory>
 
 #include <ppengine/ops/cpu/loops.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
+#include <ppengine/ops/weights.hpp>
 
 namespace ppengine::ops::cpu {
 namespace {
@@ -26,6 +28,7 @@ int64_t begin_of(int64_t i, int64_t count, int64_t total) { return i * total / c
 
 // Kept for the life of a thread.
 struct alignas(64) Packed {
+  float wide[most_panel_width * most_depth];  // rows of a narrow b
   float panel[most_depth * most_panel_width];
   float strips[most_rows * most_depth + most_rows / least_tile_height * most_lanes];
 };
@@ -34,19 +37,44 @@ Packed& packed_of_thread() {
   return *packed;
 }
 
+// Inputs [begin, begin + count) of one output. begin is a multiple of 32.
+void widen_row(const PackedWeight& weight, const void* packed, int64_t row, int64_t begin, int64_t count, float* to) {
+  const WidenLoops& loops = *widen_loops();
+  const auto* const bytes = static_cast<const std::byte*>(packed) + static_cast<size_t>(row) * weight.row_bytes();
+  if (weight.storage.format == WeightFormat::bf16) return loops.bf16(reinterpret_cast<const uint16_t*>(bytes) + begin, count, to);
+  const float* const scales = weight.scales(packed) + row * weight.groups();
+  const int64_t group = weight.group();
+  for (int64_t i = begin, end = begin + count, next = 0; i < end; i = next) {
+    next = std::min((i / group + 1) * group, end);
+    if (weight.storage.format == WeightFormat::int8) {
+      loops.int8(reinterpret_cast<const int8_t*>(bytes) + i, scales[i / group], next - i, to + i - begin);
+    } else {
+      const auto word = std::bit_cast<uint32_t>(scales[i / group]);
+      loops.int4(reinterpret_cast<const uint8_t*>(bytes) + i / 2, std::bit_cast<float>(word & 0xffff0000u),
+                 std::bit_cast<float>(word << 16), next - i, to + i - begin);
+    }
+  }
+}
+
 void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
   const ProductLoops& loops = *product_loops();
   const int64_t panel_width = loops.panel_width;
   Packed& packed = packed_of_thread();
   const int64_t row_b = g.transposed_b ? g.k : g.n;
   const auto b_at = [&](int64_t k, int64_t n) { return g.transposed_b ? g.b + n * row_b + k : g.b + k * row_b + n; };
-  const int64_t most = divide_up(divide_up(g.k, divide_up(g.k, most_depth)), 16) * 16;
+  const int64_t step = g.packed_b ? 32 : 16;
+  const int64_t most = divide_up(divide_up(g.k, divide_up(g.k, most_depth)), step) * step;
   const int64_t rows = row_end - row_begin, tiles = divide_up(rows, loops.tile_height);
   for (int64_t k = 0; k < g.k; k += most) {
     const int64_t depth = std::min(most, g.k - k);
     for (int64_t n = column_begin; n < column_end; n += panel_width) {
       const int64_t width = std::min(panel_width, column_end - n);
-      loops.pack_panel(b_at(k, n), row_b, g.transposed_b, width, depth, packed.panel);
+      if (g.packed_b) {
+        for (int64_t i = 0; i < width; ++i) widen_row(*g.packed_b, g.b, n + i, k, depth, packed.wide + i * most_depth);
+        loops.pack_panel(packed.wide, most_depth, true, width, depth, packed.panel);
+      } else {
+        loops.pack_panel(b_at(k, n), row_b, g.transposed_b, width, depth, packed.panel);
+      }
       const bool last = n + panel_width >= column_end, at_end = k + most >= g.k;
       const int64_t next_n = !last ? n + panel_width : at_end ? column_end : column_begin;
       const int64_t next_k = !last ? k : at_end ? 0 : k + most;
@@ -61,9 +89,11 @@ void multiply_part(const Gemm& g, int64_t row_begin, int64_t row_end, int64_t co
         const float* const next_c = i + 1 < tiles ? c + height * g.n : g.c + row_begin * g.n + next_n;
         // Each of the first tiles fetches a square of the next panel.
         const int64_t fetched = std::min(i * panel_width, depth);
-        const float* const next_b = g.transposed_b ? b_at(next_k + fetched, next_n) : b_at(next_k, next_n) + fetched * row_b;
+        const float* const next_b = g.packed_b       ? packed.wide
+                                    : g.transposed_b ? b_at(next_k + fetched, next_n)
+                                                     : b_at(next_k, next_n) + fetched * row_b;
         loops.multiply({height, width, depth, a, g.transposed_a ? 0 : g.k, packed.panel, k == 0 && g.bias ? g.bias + n : nullptr, add, c,
-                        g.n, next_c, next_b, row_b, fetched < depth ? panel_width : 0});
+                        g.n, next_c, next_b, row_b, fetched < depth && !g.packed_b ? panel_width : 0});
       }
     }
   }

@@ -3,6 +3,10 @@
 
 #include <cstdint>
 
+namespace ppengine::ops {
+struct PackedWeight;
+}
+
 namespace ppengine::ops::cpu {
 
 bool has_vectors();           // whether this CPU can: it has vectors that the loops are compiled for
@@ -19,6 +23,8 @@ struct Gemm {
   const float* bias;  // or null
   const float* add;   // or null
   float* c;
+  // b is a packed weight [n,k] of this form, which is widened panel by panel: no f32 form of all of it is made. transposed_b is true.
+  const PackedWeight* packed_b = nullptr;
 };
 void gemm(const Gemm& product);
 

@@ -1,5 +1,5 @@
-// Linear in f32 on CPUs with vectors: forward and weight gradient by cpu::gemm, the input gradient by oneDNN's sgemm
-// (bench/linear_layouts.md has the rates).
+// Linear in f32 on CPUs with vectors: each of its three products by cpu::gemm or oneDNN's sgemm, as measured for its shape.
+#include <ppengine/ops/cpu/product_choice.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/linear_implementations.hpp>
 
@@ -7,30 +7,56 @@ namespace ppengine::ops {
 namespace {
 
 using cpu::floats;
+using cpu::Gemm;
+
+Gemm forward_of(const LinearSpec& s) {
+  return {s.rows, s.out, s.in, nullptr, false, nullptr, s.layout == WeightLayout::out_in, nullptr, nullptr, nullptr};
+}
+Gemm backward_input_of(const LinearSpec& s) {
+  return {s.rows, s.in, s.out, nullptr, false, nullptr, s.layout != WeightLayout::out_in, nullptr, nullptr, nullptr};
+}
+// In the layout of the weight.
+Gemm backward_weight_of(const LinearSpec& s) {
+  const bool out_in = s.layout == WeightLayout::out_in;
+  return {out_in ? s.out : s.in, out_in ? s.in : s.out, s.rows, nullptr, true, nullptr, false, nullptr, nullptr, nullptr};
+}
 
 class CpuLinear : public Linear {
  public:
-  explicit CpuLinear(const LinearSpec& spec) : spec_(spec) {}
+  CpuLinear(Device& device, const LinearSpec& spec) : spec_(spec) {
+    Stream stream(device.shared_from_this());
+    auto& table = cpu::ProductTable::of_this_cpu();
+    forward_ = table.choose(stream, forward_of(spec));
+    backward_input_ = table.choose(stream, backward_input_of(spec));
+    backward_weight_ = table.choose(stream, backward_weight_of(spec));
+  }
 
   void forward(Stream& stream, const void* src, const void* weight, const void* bias, const void* residual, void* dst) override {
-    stream.wait();
-    cpu::gemm({spec_.rows, spec_.out, spec_.in, floats(src), false, floats(weight), spec_.layout == WeightLayout::out_in,
-               spec_.bias ? floats(bias) : nullptr, spec_.residual ? floats(residual) : nullptr, floats(dst)});
+    Gemm product = forward_of(spec_);
+    product.a = floats(src), product.b = floats(weight), product.c = floats(dst);
+    product.bias = spec_.bias ? floats(bias) : nullptr;
+    product.add = spec_.residual ? floats(residual) : nullptr;
+    multiply(stream, product, forward_);
   }
   void backward_input(Stream& stream, const void* diff_dst, const void* weight, const void* add, void* diff_src) override {
-    sgemm_backward_input(stream, spec_, diff_dst, weight, add, diff_src);
+    Gemm product = backward_input_of(spec_);
+    product.a = floats(diff_dst), product.b = floats(weight), product.c = floats(diff_src);
+    product.add = spec_.add_diff_src ? floats(add) : nullptr;
+    multiply(stream, product, backward_input_);
   }
   void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
                        bool accumulate) override {
-    stream.wait();
     const bool out_in = spec_.layout == WeightLayout::out_in;
-    cpu::gemm({out_in ? spec_.out : spec_.in, out_in ? spec_.in : spec_.out, spec_.rows, floats(out_in ? diff_dst : src), true,
-               floats(out_in ? src : diff_dst), false, nullptr, accumulate ? diff_weight : nullptr, diff_weight});
+    Gemm product = backward_weight_of(spec_);
+    product.a = floats(out_in ? diff_dst : src), product.b = floats(out_in ? src : diff_dst), product.c = diff_weight;
+    product.add = accumulate ? diff_weight : nullptr;
+    multiply(stream, product, backward_weight_);
     if (spec_.bias) cpu::sum_rows(floats(diff_dst), spec_.rows, spec_.out, diff_bias, accumulate);
   }
 
  private:
   LinearSpec spec_;
+  cpu::ProductChoice forward_, backward_input_, backward_weight_;
 };
 
 }  // namespace
@@ -42,6 +68,15 @@ Refusal cpu_linear_refusal(const Device& device, const LinearSpec& spec) {
   return {};
 }
 
-std::unique_ptr<Linear> make_cpu_linear(Device&, const LinearSpec& spec) { return std::make_unique<CpuLinear>(spec); }
+std::vector<Considered> cpu::explain_products(Device& device, const LinearSpec& spec) {
+  if (cpu_linear_refusal(device, spec)) return {};
+  Stream stream(device.shared_from_this());
+  auto& table = ProductTable::of_this_cpu();
+  return {{"forward", table.choose(stream, forward_of(spec)).text()},
+          {"dX", table.choose(stream, backward_input_of(spec)).text()},
+          {"dW", table.choose(stream, backward_weight_of(spec)).text()}};
+}
+
+std::unique_ptr<Linear> make_cpu_linear(Device& device, const LinearSpec& spec) { return std::make_unique<CpuLinear>(device, spec); }
 
 }  // namespace ppengine::ops

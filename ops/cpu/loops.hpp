@@ -71,6 +71,13 @@ struct NormLoops {
                           int64_t width, float* diff_gamma, float* diff_beta, bool accumulate);
 };
 
+// Parts of rows of narrow weights, to f32. int4 begins with a block (ops/weights.hpp).
+struct WidenLoops {
+  void (*bf16)(const uint16_t* from, int64_t count, float* to);
+  void (*int8)(const int8_t* from, float scale, int64_t count, float* to);
+  void (*int4)(const uint8_t* from, float step, float least, int64_t count, float* to);
+};
+
 // Keeps to --isa; throws where the CPU does not have what was asked for.
 void limit_targets();
 
@@ -78,5 +85,6 @@ void limit_targets();
 const ProductLoops* product_loops();
 const ActivationTable* activation_loops();
 const NormLoops* norm_loops();
+const WidenLoops* widen_loops();
 
 }  // namespace ppengine::ops::cpu

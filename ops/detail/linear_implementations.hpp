@@ -12,10 +12,6 @@ std::unique_ptr<Linear> make_onednn_linear(Device& device, const LinearSpec& spe
 Refusal sycl_linear_refusal(const Device& device, const LinearSpec& spec);
 std::unique_ptr<Linear> make_sycl_linear(Device& device, const LinearSpec& spec);
 
-// The input gradient by oneDNN's sgemm: f32 on CPUs, at least one row.
-void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
-                          void* diff_src);
-
 // backward_weight of no rows.
 void clear_gradients(Stream& stream, const LinearSpec& spec, float* diff_weight, float* diff_bias, bool accumulate);
 

@@ -1,6 +1,6 @@
 // Decoding on CPUs: steps that follow one another in one launch. Linear layers over few rows: dst = epilogue(norm(src) · Wᵀ), W [out,in] in
-// f32, bf16 or int8 with scales. A work-item is a thread here and has vectors of its own: the compiler's vectors of work-items cost three
-// times as much for narrow weights.
+// f32, bf16, int8 with scales or 4 bits. A work-item is a thread here and has vectors of its own: the compiler's vectors of work-items cost
+// three times as much for narrow weights.
 #pragma once
 
 #include "few_rows_attention.hpp"
@@ -15,11 +15,18 @@ inline void prefetch_line(const char* p) {
 constexpr int line_bytes = 64;
 constexpr long prefetched_bytes = 4096;  // ahead of what is read, at least
 
+template <class W>
+constexpr bool is_int4 = std::is_same_v<W, int4_bits>;
+template <class W>
+inline long row_bytes(long in) {
+  return is_int4<W> ? int4_row_bytes(in) : in * static_cast<long>(sizeof(W));
+}
+
 // One chunk of a step: `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the
 // order of additions is the same for any number of rows); scales are per output and `group` inputs.
 template <class W, int Rows, int Outs, bool Norm>
 inline void few_rows(const LinearStep& step, long rows, long begin) {
-  constexpr bool scaled = sizeof(W) == 1;
+  constexpr bool scaled = sizeof(W) == 1 && !is_int4<W>;
   constexpr int block = few_lanes;  // outputs between epilogues
   const long in = step.in, out = step.out, group = step.group, end = lesser(begin + step.chunk, out);
   const W* const weight = static_cast<const W*>(step.weight);
@@ -42,9 +49,9 @@ inline void few_rows(const LinearStep& step, long rows, long begin) {
   });
   const float* const shift = beta ? beta : gamma;  // no branch in the loop
   const float shifted = beta ? 1.0f : 0.0f;
-  const long groups = scaled ? (in + group - 1) / group : 1;
+  const long groups = sizeof(W) == 1 ? (in + group - 1) / group : 1, in_row = row_bytes<W>(in) / static_cast<long>(sizeof(W));
   // Rows are read `Outs` together; the lines that hold the next ones are asked for in their order.
-  const long together = Outs * in * sizeof(W), ahead = (prefetched_bytes + together - 1) / together * together;
+  const long together = Outs * row_bytes<W>(in), ahead = (prefetched_bytes + together - 1) / together * together;
   for (long o = begin; o < end; o += block) {
     float sums[Rows][block];
     for (int quad = 0; quad < block && o + quad < end; quad += Outs) {
@@ -54,12 +61,40 @@ inline void few_rows(const LinearStep& step, long rows, long begin) {
       float rest[Outs * Rows];
       unroll<Outs>([&](auto k) {
         const long at = o + quad + k < out ? o + quad + k : out - 1;
-        w[k] = weight + at * in;
+        w[k] = weight + at * in_row;
         scale[k] = step.scales + at * groups;
       });
       unroll<Outs * Rows>([&](auto k) { total[k] = 0, rest[k] = 0; });
       const char* const next = reinterpret_cast<const char*>(w[0]) + ahead;
-      for (long part = 0; part < groups; ++part) {
+      if constexpr (is_int4<W>) {
+        const auto word = [&](int k, long part) { return reinterpret_cast<const unsigned*>(scale[k])[part]; };
+        const auto value_at = [&](auto r, long i, auto load) {
+          auto value = load(x[r] + i);
+          if constexpr (Norm) value = (value - mean[r]) * rstd[r] * load(gamma + i) + load(shift + i) * shifted;
+          return value;
+        };
+        long i = 0;
+        for (long part = 0, left = group; i + int4_block <= in; i += int4_block) {
+          prefetch_line(next + Outs * i / 2);
+          unroll<2>([&](auto half) {
+            const long from = i + half * few_lanes;
+            Lanes value[Rows];
+            unroll<Rows>([&](auto r) { value[r] = value_at(r, from, [](const float* p) { return load_lanes(p); }); });
+            unroll<Outs>([&](auto k) {
+              const Lanes weights = load_half_block(w[k] + i / 2, half == 1, word(k, part));
+              unroll<Rows>([&](auto r) { total[k * Rows + r] += weights * value[r]; });
+            });
+          });
+          if ((left -= int4_block) == 0) ++part, left = group;
+        }
+        for (; i < in; ++i)
+          unroll<Rows>([&](auto r) {
+            const float value = value_at(r, i, [](const float* p) { return *p; });
+            unroll<Outs>(
+                [&](auto k) { rest[k * Rows + r] += int4_value(w[k], reinterpret_cast<const unsigned*>(scale[k]), i, group) * value; });
+          });
+      }
+      for (long part = 0; part < groups && !is_int4<W>; ++part) {
         const long last = scaled ? lesser((part + 1) * group, in) : in;
         Lanes sum[Outs * Rows];
         float tail[Outs * Rows];
@@ -124,10 +159,9 @@ inline void run_chunk(const Step& step, long rows, long chunk) {
 // The first weights of a chunk.
 template <class W, int Outs>
 inline void prefetch_weights(const LinearStep& step, long chunk) {
-  const char* const first = static_cast<const char*>(step.weight) + chunk * step.chunk * step.in * static_cast<long>(sizeof(W));
+  const char* const first = static_cast<const char*>(step.weight) + chunk * step.chunk * row_bytes<W>(step.in);
   unroll<Outs>([&](auto k) {
-    for (long at = 0; at < prefetched_bytes / Outs; at += line_bytes)
-      prefetch_line(first + k * step.in * static_cast<long>(sizeof(W)) + at);
+    for (long at = 0; at < prefetched_bytes / Outs; at += line_bytes) prefetch_line(first + k * row_bytes<W>(step.in) + at);
   });
 }
 

@@ -10,6 +10,8 @@ typedef float Lanes4 __attribute__((ext_vector_type(4)));
 typedef unsigned UnsignedLanes __attribute__((ext_vector_type(16)));
 typedef float LanesInMemory __attribute__((ext_vector_type(16), aligned(4)));
 typedef unsigned short Bf16InMemory __attribute__((ext_vector_type(16), aligned(2)));
+typedef int IntLanes __attribute__((ext_vector_type(16)));
+typedef unsigned char BytesInMemory __attribute__((ext_vector_type(16), aligned(1)));
 typedef signed char Int8InMemory __attribute__((ext_vector_type(16), aligned(1)));
 
 inline Lanes load_lanes(const float* p) { return *reinterpret_cast<const LanesInMemory*>(p); }
@@ -17,7 +19,14 @@ inline Lanes load_lanes(const bf16_bits* p) {
   return __builtin_bit_cast(Lanes, __builtin_convertvector(*reinterpret_cast<const Bf16InMemory*>(p), UnsignedLanes) << 16);
 }
 inline Lanes load_lanes(const int8_bits* p) { return __builtin_convertvector(*reinterpret_cast<const Int8InMemory*>(p), Lanes); }
+// Half of a block of 4-bit weights: the first 16 inputs, or the last.
+inline Lanes load_half_block(const int4_bits* p, bool last, unsigned word) {
+  const IntLanes two = __builtin_convertvector(*reinterpret_cast<const BytesInMemory*>(p), IntLanes);
+  return __builtin_convertvector(last ? two >> 4 : two & 15, Lanes) * int4_step(word) + int4_least(word);
+}
 inline float load_one(const float* p) { return *p; }
+inline Lanes load_lanes(const int4_bits*) { return 0; }  // read by blocks
+inline float load_one(const int4_bits*) { return 0; }
 inline float load_one(const bf16_bits* p) { return load(p, 0); }
 inline float load_one(const int8_bits* p) { return static_cast<float>(*p); }
 inline float sum_of(Lanes v) {

@@ -1,4 +1,5 @@
 // Weights that are stored narrower than they are computed with: back to f32, rows of an embedding; and a plain read of memory.
+#include "few_rows_shared.hpp"
 #include "rows.hpp"
 
 inline float load(const signed char* p, long i) { return static_cast<float>(p[i]); }
@@ -18,6 +19,15 @@ KERNEL_1D widen_int8(const signed char* weight, const float* scales, float* dst,
   });
 }
 
+KERNEL_1D widen_int4(const int4_bits* weight, const float* words, float* dst, long out, long in, long group, long chunk) {
+  const long groups = (in + group - 1) / group, row_bytes = int4_row_bytes(in);
+  for_rows(out, chunk, [=](long row) {
+    for_range(0, in, [=](long i) {
+      dst[row * in + i] = int4_value(weight + row * row_bytes, reinterpret_cast<const unsigned*>(words) + row * groups, i, group);
+    });
+  });
+}
+
 // dst[tokens,width] = table[ids - begin] (+ positions[first + t]); ids outside of the table give zeros.
 template <class W>
 inline void gather(const int* ids, const W* table, const float* scales, const float* positions, const int* first, float* dst, long tokens,
@@ -30,8 +40,12 @@ inline void gather(const int* ids, const W* table, const float* scales, const fl
     for_range(0, width, [=](long i) {
       float value = 0;
       if (inside) {
-        value = load(table, id * width + i);
-        if (sizeof(W) == 1) value *= scales[id * groups + i / group];
+        if constexpr (std::is_same_v<W, int4_bits>) {
+          value = int4_value(table + id * int4_row_bytes(width), reinterpret_cast<const unsigned*>(scales) + id * groups, i, group);
+        } else {
+          value = load(table, id * width + i);
+          if (sizeof(W) == 1) value *= scales[id * groups + i / group];
+        }
         if (positions) value += positions[position * width + i];
       }
       dst[token * width + i] = value;
@@ -43,6 +57,11 @@ KERNEL_1D gather_bf16(const int* ids, const bf16_bits* table, const float* scale
   gather(ids, table, scales, positions, first, dst, tokens, length, width, begin, vocabulary, group, chunk);
 }
 KERNEL_1D gather_int8(const int* ids, const signed char* table, const float* scales, const float* positions, const int* first, float* dst,
+                      long tokens, long length, long width, long begin, long vocabulary, long group, long chunk) {
+  gather(ids, table, scales, positions, first, dst, tokens, length, width, begin, vocabulary, group, chunk);
+}
+
+KERNEL_1D gather_int4(const int* ids, const int4_bits* table, const float* scales, const float* positions, const int* first, float* dst,
                       long tokens, long length, long width, long begin, long vocabulary, long group, long chunk) {
   gather(ids, table, scales, positions, first, dst, tokens, length, width, begin, vocabulary, group, chunk);
 }

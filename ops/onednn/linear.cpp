@@ -1,6 +1,6 @@
 // Linear by oneDNN.
-#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/detail/linear_implementations.hpp>
+#include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 #include <ppengine/ops/onednn/sgemm.hpp>
 
@@ -38,6 +38,15 @@ Product accumulating(Product product) {
 Product adding(Product product) {
   product.add = product.c;
   return product;
+}
+
+// The input gradient by sgemm: f32 on CPUs, at least one row.
+void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
+                          void* diff_src) {
+  const bool out_in = spec.layout == WeightLayout::out_in;
+  if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec.rows * spec.in) * sizeof(float));
+  onednn::sgemm(stream, {false, !out_in, spec.rows, spec.in, spec.out, diff_dst, spec.out, weight, out_in ? spec.in : spec.out, diff_src,
+                         spec.in, spec.add_diff_src});
 }
 
 class OnednnLinear : public Linear {
@@ -97,14 +106,6 @@ class OnednnLinear : public Linear {
 };
 
 }  // namespace
-
-void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
-                          void* diff_src) {
-  const bool out_in = spec.layout == WeightLayout::out_in;
-  if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec.rows * spec.in) * sizeof(float));
-  onednn::sgemm(stream, {false, !out_in, spec.rows, spec.in, spec.out, diff_dst, spec.out, weight, out_in ? spec.in : spec.out, diff_src,
-                         spec.in, spec.add_diff_src});
-}
 
 Refusal onednn_linear_refusal(const Device& device, const LinearSpec& spec) {
   if (auto refusal = onednn::device_refusal(device)) return refusal;

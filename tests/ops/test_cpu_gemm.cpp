@@ -1,5 +1,10 @@
 // Products on CPUs with vectors: every size of tile, panel and part against products in double, and bits that depend on k alone.
-#include <ppengine/ops/cpu/gemm.hpp>
+#include <unistd.h>
+
+#include <fstream>
+
+#include <ppengine/ops/cpu/product_choice.hpp>
+#include <ppengine/ops/weights.hpp>
 
 #include "support.hpp"
 
@@ -103,6 +108,66 @@ BOOST_AUTO_TEST_CASE(rows_are_summed) {
         for (size_t i = 0; i < a.size(); ++i) expected[i % sums.size()] += a[i];
         cpu::sum_rows(a.data(), rows, columns, sums.data(), accumulate);
         check_close("sums", sums, expected, 1e-5);
+      }
+}
+
+// The reference: the same product with the weight widened by the definition (test_weight_linear.cpp checks widen itself).
+BOOST_AUTO_TEST_CASE(products_with_narrow_weights_equal_those_with_widened_ones) {
+  if (missing()) return;
+  for (const WeightStorage& storage :
+       {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 20}, {WeightFormat::int4, 64}}) {
+    const int64_t m = 67, n = 45, k = 803;
+    const PackedWeight weight{storage, n, k};
+    const auto a = random_values(static_cast<size_t>(m * k), 1), b = random_values(static_cast<size_t>(n * k), 2);
+    std::vector<std::byte> packed(weight.bytes());
+    pack(weight, b, packed);
+    Stream stream(device());
+    Buffer there(device(), packed.size());
+    stream.copy(there.data(), packed.data(), packed.size());
+    Array wide(stream, b.size());
+    widen(stream, weight, there.data(), wide.f32());
+    const auto widened = wide.get();
+    std::vector<float> expected(static_cast<size_t>(m * n)), result(expected.size());
+    cpu::gemm({m, n, k, a.data(), false, widened.data(), true, nullptr, nullptr, expected.data()});
+    cpu::gemm({m, n, k, a.data(), false, reinterpret_cast<const float*>(packed.data()), true, nullptr, nullptr, result.data(), &weight});
+    check_close(name_of(storage.format), result, as_double(expected), 1e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_choice_is_measured_once_and_kept) {
+  if (missing() || !device()->onednn()) return;
+  const auto file = std::filesystem::temp_directory_path() / ("ppengine-products-" + std::to_string(getpid()));
+  Stream stream(device());
+  const cpu::Gemm shape{256, 256, 256, nullptr, false, nullptr, true, nullptr, nullptr, nullptr};
+  const auto first = cpu::ProductTable(file).choose(stream, shape), again = cpu::ProductTable(file).choose(stream, shape);
+  BOOST_TEST(first.ours_gflops > 0);
+  BOOST_TEST(first.onednn_gflops > 0);
+  BOOST_TEST(again.ours == first.ours);
+  BOOST_TEST(again.ours_gflops == first.ours_gflops, boost::test_tools::tolerance(0.1));
+  for (const char* by : {"cpu", "onednn"}) {
+    std::ofstream(file) << "not a line of this file\n256x256x256-tb " << by << " 1 2\n256x256x256-tb other 3 4\n";
+    BOOST_TEST(cpu::ProductTable(file).choose(stream, shape).ours == (by == std::string("cpu")));
+  }
+  BOOST_TEST(cpu::ProductTable("/proc/no/such/file").choose(stream, shape).ours);  // not kept: not measured
+  std::filesystem::remove(file);
+}
+
+// Both compute what add and bias ask for.
+BOOST_AUTO_TEST_CASE(both_choices_give_the_same_product) {
+  if (missing() || !device()->onednn()) return;
+  Stream stream(device());
+  for (bool transposed_a : {false, true})
+    for (bool transposed_b : {false, true})
+      for (const auto& [with_bias, with_add] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+        const Case c{70, 50, 90, transposed_a, transposed_b, with_bias, with_add};
+        const Matrices of(c);
+        std::vector<float> result(of.add.size());
+        cpu::multiply(stream,
+                      {c.m, c.n, c.k, of.a.data(), transposed_a, of.b.data(), transposed_b, with_bias ? of.bias.data() : nullptr,
+                       with_add ? of.add.data() : nullptr, result.data()},
+                      {.ours = false});
+        stream.wait();
+        check_close("oneDNN", result, product_in_double(c, of), 1e-5);
       }
 }
 

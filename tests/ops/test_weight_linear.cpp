@@ -12,11 +12,23 @@ using namespace ppengine::ops::support;
 namespace {
 
 // What a weight is worth after storing: bf16 rounds to nearest even, int8 is scale · round(w / scale), scale = largest |w| of its group /
-// 127.
+// 127, int4 as ops/weights.hpp defines it.
 std::vector<double> stored_values(const PackedWeight& weight, const std::vector<float>& values) {
   std::vector<double> stored(values.begin(), values.end());
   if (weight.storage.format == WeightFormat::bf16) return as_double(rounded(values, Type::bf16));
   if (weight.storage.format == WeightFormat::f32) return stored;
+  if (weight.storage.format == WeightFormat::int4) {
+    const auto bf16 = [](double value) { return as_double(rounded({static_cast<float>(value)}, Type::bf16))[0]; };
+    const int64_t group = weight.storage.group > 0 ? weight.storage.group : 32;
+    for (int64_t row = 0; row < weight.out; ++row)
+      for (int64_t first = 0; first < weight.in; first += group) {
+        const auto begin = stored.begin() + row * weight.in + first, end = begin + std::min(group, weight.in - first);
+        const double least = *std::min_element(begin, end), step = bf16((*std::max_element(begin, end) - least) / 15), zero = bf16(least);
+        for (auto value = begin; value != end && step > 0; ++value)
+          *value = std::clamp(std::nearbyint((*value - zero) / step), 0.0, 15.0) * step + zero;
+      }
+    return stored;
+  }
   const int64_t group = weight.storage.group > 0 ? std::min(weight.storage.group, weight.in) : weight.in;
   for (int64_t row = 0; row < weight.out; ++row)
     for (int64_t first = 0; first < weight.in; first += group) {
@@ -92,8 +104,8 @@ void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spe
   }
 }
 
-constexpr WeightStorage storages[] = {
-    {WeightFormat::f32, 0}, {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32}, {WeightFormat::int8, 20}};
+constexpr WeightStorage storages[] = {{WeightFormat::f32, 0},   {WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 32},
+                                      {WeightFormat::int8, 20}, {WeightFormat::int4, 0}, {WeightFormat::int4, 64}};
 
 }  // namespace
 
@@ -208,7 +220,8 @@ BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
 BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
   const int64_t out = 5, in = 48;
   const auto values = random_values(out * in, 7);
-  for (const WeightStorage& storage : {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 8}}) {
+  for (const WeightStorage& storage :
+       {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 8}, {WeightFormat::int4, 32}}) {
     const PackedWeight whole{storage, out, in};
     std::vector<std::byte> packed(whole.bytes());
     pack(whole, values, packed);
@@ -222,6 +235,7 @@ BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
     };
     const auto all = widened(whole, packed);
     for (const auto& [begin, count] : {std::pair<int64_t, int64_t>(0, 24), {24, 24}, {32, 16}}) {
+      if (storage.format == WeightFormat::int4 && begin % 32 != 0) continue;
       const PackedWeight part{storage, out, count};
       std::vector<std::byte> taken(part.bytes());
       take_inputs(whole, packed, begin, part, taken);

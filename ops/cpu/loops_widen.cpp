@@ -1,0 +1,51 @@
+// Loops that widen parts of rows of narrow weights.
+#include <ppengine/ops/cpu/loops.hpp>
+#include <ppengine/ops/cpu/targets.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE <ppengine/ops/cpu/loops_widen.cpp>
+#include <hwy/foreach_target.h>
+
+#include <ppengine/ops/cpu/lanes-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace ppengine::ops::cpu::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_SCALAR
+const WidenLoops* find_widen_loops() { return nullptr; }
+#else
+namespace {
+
+// Plain loops that g++ makes vectors of.
+void bf16(const uint16_t* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = __builtin_bit_cast(float, static_cast<uint32_t>(from[i]) << 16);
+}
+void int8(const int8_t* from, float scale, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = scale * static_cast<float>(from[i]);
+}
+void int4(const uint8_t* from, float step, float least, int64_t count, float* to) {
+  for (; count >= 32; count -= 32, from += 16, to += 32) {
+    for (int i = 0; i < 16; ++i) to[i] = static_cast<float>(from[i] & 15) * step + least;
+    for (int i = 0; i < 16; ++i) to[i + 16] = static_cast<float>(from[i] >> 4) * step + least;
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(i < 16 ? from[i] & 15 : from[i - 16] >> 4) * step + least;
+}
+
+}  // namespace
+
+const WidenLoops* find_widen_loops() {
+  static constexpr WidenLoops loops{bf16, int8, int4};
+  return &loops;
+}
+#endif
+}  // namespace ppengine::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ppengine::ops::cpu {
+HWY_EXPORT(find_widen_loops);
+const WidenLoops* widen_loops() {
+  static const WidenLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_widen_loops)());
+  return chosen;
+}
+}  // namespace ppengine::ops::cpu
+#endif

@@ -1,0 +1,150 @@
+// The measured choice between our products and oneDNN's.
+#include <ppengine/ops/cpu/product_choice.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <oneapi/tbb/task_arena.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include <ppengine/base/environment.hpp>
+#include <ppengine/base/hash.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/ops/cpu/parallel.hpp>
+#include <ppengine/ops/onednn/sgemm.hpp>
+
+namespace ppengine::ops::cpu {
+namespace {
+
+constexpr int64_t least_measured = 1 << 23;  // multiplications
+constexpr int64_t most_measured = 4096;      // of each size: more takes longer and says the same
+constexpr int tries = 4;
+constexpr double clearly = 1.05;  // faster than ours, to be chosen
+
+std::string key_of(const Gemm& g) {
+  return fmt::format("{}x{}x{}{}{}", g.m, g.n, g.k, g.transposed_a ? "-ta" : "", g.transposed_b ? "-tb" : "");
+}
+
+// What /proc/cpuinfo says of the first CPU; no line of it is interpreted.
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string model, line;
+  while (std::getline(info, line) && !line.empty())
+    for (const char* kept : {"vendor_id", "cpu family", "model", "stepping", "cache size", "CPU implementer", "CPU part"})
+      if (line.starts_with(kept)) model += line + "\n";
+  return model;
+}
+
+void by_onednn(Stream& stream, const Gemm& g) {
+  const bool begun = g.bias || g.add;
+  if (g.bias || (g.add && g.add != g.c)) {
+    for_parts(g.m, divide_up(1 << 14, g.n), [&](int64_t row, int64_t end) {
+      for (; row < end; ++row) {
+        float* const c = g.c + row * g.n;
+        for (int64_t i = 0; i < g.n; ++i) c[i] = (g.add ? g.add[row * g.n + i] : 0.0f) + (g.bias ? g.bias[i] : 0.0f);
+      }
+    });
+  }
+  onednn::sgemm(stream, {g.transposed_a, g.transposed_b, g.m, g.n, g.k, g.a, g.transposed_a ? g.m : g.k, g.b, g.transposed_b ? g.k : g.n,
+                         g.c, g.n, begun});
+}
+
+ProductChoice measure(Stream& stream, Gemm g) {
+  for (int64_t* size : {&g.m, &g.n, &g.k}) *size = std::min(*size, most_measured);
+  const std::vector<float> a(static_cast<size_t>(g.m * g.k), 0.5f), b(static_cast<size_t>(g.k * g.n), 0.25f);
+  std::vector<float> c(static_cast<size_t>(g.m * g.n));
+  g.a = a.data(), g.b = b.data(), g.c = c.data(), g.bias = g.add = nullptr;
+  ProductChoice choice;
+  for (int i = 0; i < tries; ++i)
+    for (const bool ours : {true, false}) {
+      choice.ours = ours;
+      const auto begin = std::chrono::steady_clock::now();
+      multiply(stream, g, choice);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      double& best = ours ? choice.ours_gflops : choice.onednn_gflops;
+      best = std::max(best, 2e-9 * static_cast<double>(g.m * g.n) * static_cast<double>(g.k) / seconds);
+    }
+  choice.ours = choice.onednn_gflops < clearly * choice.ours_gflops;
+  return choice;
+}
+
+// The file, held against other processes until this ends.
+class Locked {
+ public:
+  explicit Locked(const std::filesystem::path& file) {
+    std::error_code ignored;
+    std::filesystem::create_directories(file.parent_path(), ignored);
+    descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0) close(std::exchange(descriptor_, -1));
+  }
+  ~Locked() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+  bool writable() const { return descriptor_ >= 0; }
+  bool append(const std::string& line) const { return write(descriptor_, line.data(), line.size()) == static_cast<ssize_t>(line.size()); }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace
+
+std::string ProductChoice::text() const {
+  if (ours_gflops == 0) return "cpu (too small to measure, or no cache folder that can be written)";
+  return ours ? fmt::format("cpu: {:.0f} GFLOP/s, oneDNN's sgemm {:.0f}", ours_gflops, onednn_gflops)
+              : fmt::format("oneDNN's sgemm: {:.0f} GFLOP/s, cpu {:.0f}", onednn_gflops, ours_gflops);
+}
+
+ProductTable& ProductTable::of_this_cpu() {
+  static ProductTable table(
+      std::filesystem::path(environment::cache_folder()) / "products" /
+      fmt::format("{}-{}-{:016x}", vector_target(), oneapi::tbb::this_task_arena::max_concurrency(), hash_text(cpu_model())));
+  return table;
+}
+
+void ProductTable::read() {
+  std::ifstream file(file_);
+  std::string line, key, by;
+  while (std::getline(file, line)) {
+    ProductChoice choice;
+    std::istringstream words(line);
+    if (!(words >> key >> by >> choice.ours_gflops >> choice.onednn_gflops) || (by != "cpu" && by != "onednn")) continue;
+    choice.ours = by == "cpu";
+    known_.try_emplace(key, choice);  // the first line of a shape counts
+  }
+}
+
+ProductChoice ProductTable::choose(Stream& stream, const Gemm& product) {
+  if (product.m * product.n < divide_up(least_measured, product.k)) return {};
+  const std::lock_guard guard(mutex_);
+  const std::string key = key_of(product);
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  const Locked lock(file_);
+  read();
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  ProductChoice choice;
+  if (lock.writable()) {
+    choice = measure(stream, product);
+    // An answer that cannot be kept would differ between ranks and runs.
+    if (!lock.append(fmt::format("{} {} {:.1f} {:.1f}\n", key, choice.ours ? "cpu" : "onednn", choice.ours_gflops, choice.onednn_gflops)))
+      choice = {};
+    log::debug(fmt::format("product {}: {}", key, choice.text()));
+  }
+  return known_[key] = choice;
+}
+
+void multiply(Stream& stream, const Gemm& product, const ProductChoice& by) {
+  if (!by.ours) return by_onednn(stream, product);
+  stream.wait();
+  gemm(product);
+}
+
+}  // namespace ppengine::ops::cpu
