@@ -16,8 +16,7 @@ namespace ppengine::cli {
 void ParallelFlags::add(CLI::App& command, Use use) {
   const char* group = "Parallel";
   pp_ = command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
-  if (use != Use::inference)
-    command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
+  if (use != Use::inference) command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
   command.add_option("--tp", tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096))->group(group);
   if (use != Use::inference)
     command
