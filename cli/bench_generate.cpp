@@ -14,6 +14,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 #include "run_flags.hpp"
 
 namespace ppengine::cli {
@@ -169,8 +170,8 @@ void BenchGenerateFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {} ranks, {} prompts of {} tokens at once, {} new tokens each\n", model, parallel.ranks(), batch_size, prompt_tokens,
-             new_tokens);
+  fmt::print("{} on {}, {} of {} at once, {} each\n", model, plural(parallel.ranks(), "rank"), plural(batch_size, "prompt"),
+             plural(prompt_tokens, "token"), plural(new_tokens, "new token"));
   fmt::print("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
   fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,
              decode.low, decode.high, 100 * share, result.read_rate / 1e9);

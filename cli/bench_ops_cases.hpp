@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::cli {
 

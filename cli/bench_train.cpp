@@ -11,6 +11,7 @@
 #include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 #include "progress.hpp"
 #include "run_flags.hpp"
 #include "stage_list.hpp"
@@ -129,17 +130,17 @@ void BenchTrainFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {} ranks, {} microbatches, {} sequences of {} tokens a step\n", model, parallel.ranks(), options.parallel.microbatches,
-             batch_size, length);
+  fmt::print("{} on {}, {}, {} of {} a step\n", model, plural(parallel.ranks(), "rank"),
+             plural(options.parallel.microbatches, "microbatch", "microbatches"), plural(batch_size, "sequence"), plural(length, "token"));
   fmt::print("  {}\n", stages_text(result.stages));
   fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
              tokens / result.seconds.low, 1e3 * result.seconds.median);
   fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,
              100 * result.idle_share);
   if (!result.buckets.empty())
-    fmt::print("  {} buckets of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
-               result.buckets.size(), 1e3 * result.communication, 1e3 * result.overlap, 100 * result.overlap / result.communication,
-               1e3 * result.backward);
+    fmt::print("  {} of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
+               plural(std::int64_t(result.buckets.size()), "bucket"), 1e3 * result.communication, 1e3 * result.overlap,
+               100 * result.overlap / result.communication, 1e3 * result.backward);
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries())
     slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));

@@ -7,6 +7,7 @@
 namespace ppengine::cli {
 
 void add_bench(CLI::App& app);
+void add_cache(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);

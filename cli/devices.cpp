@@ -7,6 +7,7 @@
 #include <ppengine/ops/device/device.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -61,7 +62,7 @@ void DevicesFlags::print_text(const std::vector<ops::DeviceInfo>& devices, const
     fmt::print("{}  {}\n", device.selector, device.name);
     fmt::print("  backend      {} (driver {})\n", device.backend, device.driver);
     fmt::print("  memory       {}\n", memory_text(device.memory_bytes));
-    fmt::print("  compute      {} units, work-groups to {}, sub-groups of {}\n", device.compute_units, device.max_work_group,
+    fmt::print("  compute      {}, work-groups to {}, sub-groups of {}\n", plural(device.compute_units, "unit"), device.max_work_group,
                device.sub_group);
     fmt::print("  bf16         {}\n", device.native_bf16 ? "in hardware" : "emulated (f32 is faster)");
     fmt::print("  layer math   {}\n", device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");

@@ -5,6 +5,7 @@
 #include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 #include "progress.hpp"
 #include "run_flags.hpp"
 
@@ -24,7 +25,7 @@ struct EvalFlags {
     options.weights = weights.get();
     const bool compares = options.weights.format != ops::WeightFormat::f32;
     Progress progress;
-    options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {} sequences", done, of)); };
+    options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {}", done, plural(of, "sequence"))); };
     runs::EvaluationResult result, exact;
     const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
       const runs::EvaluationResult mine = runs::run_evaluation(options, world);
@@ -50,7 +51,7 @@ struct EvalFlags {
       fmt::print("{}\n", line.dump());
       return;
     }
-    fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens\n", result.loss(), result.perplexity(), result.valid_tokens);
+    fmt::print("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
       fmt::print("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
                  result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());

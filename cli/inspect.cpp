@@ -6,13 +6,15 @@
 #include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
 
 namespace ppengine::cli {
 namespace {
 
 struct InspectFlags {
   std::string model, schedule, dtype = "f32";
-  int pp = 0, stages = 0, microbatches = 0;
+  int pp = 0, tp = 1, dp = 1, stages = 0, microbatches = 0;
+  bool shard = false, sequence_parallel = false, summary = false;
   std::vector<std::string> split;
   runs::InspectionOptions options;
   bool json = false;
@@ -22,12 +24,12 @@ struct InspectFlags {
 
 std::string mebibytes(std::int64_t bytes) { return fmt::format("{:.1f}", double(bytes) / (1 << 20)); }
 
-void print_json(const runs::Inspection& model) {
+void print_json(const runs::Inspection& model, bool summary) {
   nlohmann::json out{{"family", model.family},
                      {"parameter_count", model.parameters},
                      {"stored_bytes", model.stored_bytes},
                      {"sequence_length", model.sequence_length}};
-  for (const auto& one : model.list) {
+  for (const auto& one : summary ? std::vector<runs::InspectedParameter>() : model.list) {
     nlohmann::json entry{
         {"name", one.name}, {"shape", one.shape}, {"elements", one.elements}, {"stage", one.stages.front()}, {"stages", one.stages}};
     entry["type"] = one.type.empty() ? nlohmann::json() : nlohmann::json(one.type);
@@ -48,21 +50,19 @@ void print_json(const runs::Inspection& model) {
   fmt::print("{}\n", out.dump());
 }
 
-void print_text(const runs::Inspection& model) {
-  std::size_t width = 9;
-  for (const auto& one : model.list) width = std::max(width, one.name.size());
-  fmt::print("{:<{}}  {:<16}{:<6}{:>14}  stage\n", "parameter", width, "shape", "type", "elements");
-  for (const auto& one : model.list)
-    fmt::print("{:<{}}  {:<16}{:<6}{:>14}  {}\n", one.name, width, fmt::format("[{}]", fmt::join(one.shape, ", ")),
-               one.type.empty() ? "-" : one.type, one.elements, fmt::join(one.stages, ", "));
-  fmt::print("\n{}: {} parameters, {} tensors, {}\n", model.family, model.parameters, model.list.size(),
-             model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files");
+void print_summary(const InspectFlags& flags, const runs::Inspection& model) {
+  fmt::print("{}: {}, {}, {}\n", model.family, plural(model.parameters, "parameter"), plural(std::int64_t(model.list.size()), "tensor"),
+             model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files (a preset has random weights)");
+  const auto& parallel = flags.options.parallel;
+  if (parallel.tensor > 1 || parallel.data > 1)
+    fmt::print("of each of {} x {}{}\n", plural(parallel.tensor, "tensor-parallel rank"), plural(parallel.data, "data-parallel rank"),
+               parallel.sharded() ? " that keep a part each (--shard)" : "");
   fmt::print("\n{:<7}{:<6}{:>14}  modules\n", "stage", "rank", "parameters");
   for (std::size_t s = 0; s < model.stages.size(); ++s)
     fmt::print("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module,
                model.stages[s].last_module);
-  fmt::print("\nMiB with sequences of {} tokens; activations and cache are estimates without the kernels' own memory\n",
-             model.sequence_length);
+  fmt::print("\nMiB with sequences of {}; activations and cache are estimates without the kernels' own memory\n",
+             plural(model.sequence_length, "token"));
   fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations",
              "= for training", "for inference", "cache");
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
@@ -73,10 +73,24 @@ void print_text(const runs::Inspection& model) {
   }
 }
 
+void print_parameters(const runs::Inspection& model) {
+  std::size_t width = 9, shape = 16;
+  const auto shape_text = [](const auto& one) { return fmt::format("[{}]", fmt::join(one.shape, ", ")); };
+  for (const auto& one : model.list) width = std::max(width, one.name.size()), shape = std::max(shape, shape_text(one).size() + 2);
+  fmt::print("\n{:<{}}  {:<{}}{:<6}{:>14}  stage\n", "parameter", width, "shape", shape, "type", "elements");
+  for (const auto& one : model.list)
+    fmt::print("{:<{}}  {:<{}}{:<6}{:>14}  {}\n", one.name, width, shape_text(one), shape, one.type.empty() ? "-" : one.type, one.elements,
+               fmt::join(one.stages, ", "));
+}
+
 void InspectFlags::run() {
   engine::ParallelOptions& parallel = options.parallel;
   if (stages == 0 && !split.empty()) stages = static_cast<int>(split.size()) + 1;
   parallel.pipeline = pp > 0 ? pp : stages > 0 && schedule.empty() ? stages : 1;
+  parallel.data = dp;
+  parallel.tensor = tp;
+  parallel.shard = shard;
+  parallel.sequence_parallel = sequence_parallel;
   parallel.stages = stages;
   parallel.split = split;
   // Stages that are more than ranks need a schedule that takes several on each.
@@ -84,7 +98,9 @@ void InspectFlags::run() {
   parallel.microbatches = microbatches > 0 ? microbatches : parallel.pipeline == 1 ? 1 : 2 * parallel.pipeline;
   parallel.type = dtype == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   const runs::Inspection result = runs::inspect_model(model, options);
-  json ? print_json(result) : print_text(result);
+  if (json) return print_json(result, summary);
+  print_summary(*this, result);
+  if (!summary) print_parameters(result);
 }
 
 }  // namespace
@@ -93,9 +109,16 @@ void add_inspect(CLI::App& app) {
   auto* command = app.add_subcommand("inspect", "A model's parameters, stages, and the memory that each rank needs");
   auto flags = std::make_shared<InspectFlags>();
   InspectFlags& f = *flags;
-  command->add_option("model", f.model, "Model folder, or a preset")->type_name("DIR|PRESET")->required();
+  command->add_option("model", f.model, "Model folder, or a preset (a shape to measure with: demo, tiny, mid, gpt2)")
+      ->type_name("DIR|PRESET")
+      ->required();
   command->add_option("--stages", f.stages, "Stages (default: one per rank)")->check(CLI::Range(1, 65535));
   command->add_option("--pp", f.pp, "Ranks of the pipeline (default: one per stage)")->check(CLI::Range(1, 4096));
+  command->add_option("--tp", f.tp, "Tensor-parallel ranks (default 1)")->check(CLI::Range(1, 4096));
+  command->add_flag("--sequence-parallel", f.sequence_parallel, "Tensor-parallel ranks divide the tokens too");
+  command->add_option("--dp", f.dp, "Data-parallel ranks (default 1)")->check(CLI::Range(1, 4096));
+  command->add_flag("--shard", f.shard, "Parameters, gradients and optimizer state are split over the data-parallel ranks");
+  command->add_flag("--summary", f.summary, "Stages and memory only, without the list of parameters");
   command->add_option("--schedule", f.schedule, "Schedule by name: it decides how many microbatches are alive");
   command->add_option("--microbatches", f.microbatches, "Microbatches of a step (default: two per rank)")->check(CLI::Range(1, 1 << 20));
   command->add_option("--microbatch-size", f.options.microbatch_size, "Sequences of a microbatch (default 1)")
@@ -109,6 +132,7 @@ void add_inspect(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  ppengine inspect my-gpt2/ --stages 4\n"
+      "  ppengine inspect my-llama/ --summary --pp 2 --tp 2 --dp 4 --shard\n"
       "  ppengine inspect gpt2 --pp 2 --stages 4 --schedule zbvzerobubble --microbatches 8 --json");
   command->callback([flags] { flags->run(); });
 }

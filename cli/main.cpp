@@ -15,6 +15,8 @@
 #include <ppengine/ops/device/versions.hpp>
 
 #include "commands.hpp"
+#include "completion.hpp"
+#include "help.hpp"
 #include "settings.hpp"
 #include "usage.hpp"
 
@@ -64,6 +66,20 @@ void add_footers(CLI::App& app) {
   }
 }
 
+// Help as text comes from translate_help(); here is what is made of it.
+void add_help(CLI::App& app) {
+  auto* help = app.add_subcommand("help", "Help for a command: 'ppengine help train'; --man prints the man page");
+  auto man = std::make_shared<bool>(false);
+  help->add_flag("--man", *man, "The whole help as a man page (roff)");
+  help->footer("Examples:\n  ppengine help bench train\n  ppengine help --man | man -l -");
+  help->callback([&app, man] { fmt::print("{}", *man ? man_page(app, version()) : app.help()); });
+  auto* completion = app.add_subcommand("completion", "Completion of commands and flags for a shell");
+  auto shell = std::make_shared<std::string>();
+  completion->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  completion->footer("Examples:\n  source <(ppengine completion bash)\n  ppengine completion zsh > ~/.zfunc/_ppengine");
+  completion->callback([&app, shell] { fmt::print("{}", *shell == "bash" ? bash_completion(app) : zsh_completion(app)); });
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"ppengine trains and runs neural networks split into pipeline stages over several devices."};
   app.name("ppengine");
@@ -82,20 +98,25 @@ int run(int argc, char** argv) {
     verbosity.apply();
     warn_of_unknown_variables(app);
   });
-  add_bench(app);
-  add_devices(app);
-  add_plan(app);
   add_train(app);
   add_eval(app);
-  add_inspect(app);
   add_generate(app);
+  add_inspect(app);
+  add_plan(app);
+  add_bench(app);
+  add_devices(app);
+  add_cache(app);
+  add_help(app);
   add_footers(app);
+  use_help_format(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());
     return static_cast<int>(ExitCode::usage);
   }
 
-  const CommandLine line = complete_command_line(app, std::vector<std::string>(argv + 1, argv + argc));
+  const std::vector<std::string> typed = translate_help(std::vector<std::string>(argv + 1, argv + argc));
+  const CommandLine line = complete_command_line(app, typed);
+  if (const std::string wrong = unknown_command(typed, app, line); !wrong.empty()) return usage_error(wrong, line);
   if (!line.repeated.empty()) return usage_error(fmt::format("{} was given more than once; give it once", line.repeated), line);
   std::vector<std::string> arguments(line.arguments.rbegin(), line.arguments.rend());  // CLI11 wants the last one first
   try {

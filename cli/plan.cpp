@@ -1,21 +1,22 @@
 // ppengine plan: makes, checks, lowers, simulates and draws plans.
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/search/auto.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/report.hpp>
-#include <ppengine/schedules/check/validate.hpp>
+#include <ppengine/schedules/search/auto.hpp>
 
 #include "commands.hpp"
+#include "plural.hpp"
+#include "terminal.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 using namespace schedules;
 
 struct PlanFlags {
-  std::string schedule, check, placement, costs, stage_costs, out, format, color = "auto", send = "overlapped";
+  std::string schedule, check, placement, costs, stage_costs, out, format, color = "auto", labels = "auto", send = "overlapped";
   int ranks = 0, stages = 0, microbatches = 0, memory_limit = 0, width = 0;
   bool lower = false, no_unshard = false, no_reduce_grad = false, rendezvous = false, json = false, summary = false;
   double overlap_factor = 1;
@@ -76,15 +77,17 @@ void load(const PlanFlags& flags, Result& result) {
   if (flags.microbatches < 0) throw ConfigError(fmt::format("microbatches must be 1 or more, not {}", flags.microbatches));
   result.plan = load_plan(flags.check, flags.microbatches);
   if (flags.ranks != 0 && flags.ranks != result.plan.ranks)
-    throw FileError(
-        fmt::format("{}: has {} rows, but --ranks says {}; give a row for every rank", flags.check, result.plan.ranks, flags.ranks));
+    throw FileError(fmt::format("{}: has {}, but --ranks says {}; give a row for every rank", flags.check, plural(result.plan.ranks, "row"),
+                                flags.ranks));
   if (flags.stages != 0 && flags.stages != result.plan.stages)
-    throw FileError(fmt::format("{}: has {} stages, but --stages says {}", flags.check, result.plan.stages, flags.stages));
+    throw FileError(fmt::format("{}: has {}, but --stages says {}", flags.check, plural(result.plan.stages, "stage"), flags.stages));
   result.title = flags.check;
 }
 
 void make(const PlanFlags& flags, Result& result) {
   if (flags.schedule.empty()) throw ConfigError("plan needs --schedule NAME to make a plan, or --check FILE to check one");
+  if (flags.ranks == 0) throw ConfigError("--ranks is required: how many ranks the pipeline has");
+  if (flags.microbatches == 0) throw ConfigError("--microbatches is required: how many microbatches a step has");
   PlanRequest request{.ranks = flags.ranks,
                       .stages = flags.stages,
                       .microbatches = flags.microbatches,
@@ -112,8 +115,8 @@ Result compute(const PlanFlags& flags) {
   else
     make(flags, result);
   check_costs(result.costs, result.plan.stages);
-  result.title = fmt::format("{}: {} ranks, {} stages, {} microbatches", result.title, result.plan.ranks, result.plan.stages,
-                             result.plan.microbatches);
+  result.title = fmt::format("{}: {}, {}, {}", result.title, plural(result.plan.ranks, "rank"), plural(result.plan.stages, "stage"),
+                             plural(result.plan.microbatches, "microbatch", "microbatches"));
   // 2. With communication where asked for. The passes change a valid plan into a valid one; checked all the same.
   LowerOptions lowering = flags.lowering;
   lowering.unshard = !flags.no_unshard;
@@ -129,15 +132,17 @@ Result compute(const PlanFlags& flags) {
   return result;
 }
 
+CellLabels cell_labels(const PlanFlags& flags) {
+  return flags.labels == "stage" ? CellLabels::stage : flags.labels == "microbatch" ? CellLabels::microbatch : CellLabels::automatic;
+}
+
 TextChart text_options(const PlanFlags& flags) {
   TextChart options;
-  const bool terminal = flags.out.empty() && isatty(STDOUT_FILENO);
-  options.color = flags.color == "always" || (flags.color == "auto" && terminal && !std::getenv("NO_COLOR"));
-  winsize size{};
-  if (flags.width > 0)
-    options.width = flags.width;
-  else if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    options.width = size.ws_col;
+  const bool shown = flags.out.empty();
+  options.color = flags.color == "always" || (flags.color == "auto" && shown && shows_colors(STDOUT_FILENO));
+  if (shown) options.width = terminal_width(STDOUT_FILENO, options.width);
+  if (flags.width > 0) options.width = flags.width;
+  options.labels = cell_labels(flags);
   return options;
 }
 
@@ -159,6 +164,10 @@ std::string format_of(const PlanFlags& flags) {
   if (!flags.format.empty()) return flags.format;
   for (const char* format : {"csv", "json", "svg", "html"})
     if (flags.out.ends_with(std::string(".") + format)) return format;
+  const std::string ending = std::filesystem::path(flags.out).extension().string();
+  if (!ending.empty() && ending != ".txt")
+    throw ConfigError(
+        fmt::format("--out {}: a plan is written as .csv, .json, .svg, .html or .txt; name one of these, or give --format", flags.out));
   return "text";
 }
 
@@ -171,8 +180,8 @@ std::string render(const PlanFlags& flags, const Result& r) {
     return (checked_only ? fmt::format("valid ({})\n", r.plan.lowered() ? "compute_comms" : "compute_only") : "") + summary_text(r);
   Timeline timeline = make_timeline(r.plan, r.simulation, r.costs, r.title);
   if (!r.limit.empty()) timeline.subtitle += "; limited by " + r.limit;
-  if (format == "svg") return chart_svg(timeline);
-  if (format == "html") return chart_html({timeline}, "ppengine plan");
+  if (format == "svg") return chart_svg(timeline, cell_labels(flags));
+  if (format == "html") return chart_html({timeline}, "ppengine plan", cell_labels(flags));
   return chart_text(timeline, text_options(flags));
 }
 
@@ -198,9 +207,10 @@ void add_plan(CLI::App& app) {
       ->type_name("FILE")
       ->excludes(schedule)
       ->group("Plan");
-  command->add_option("--ranks", f.ranks, "Ranks of the pipeline")->group("Plan");
-  command->add_option("--stages", f.stages, "Stages (default: one per rank, two for V-shaped schedules)")->group("Plan");
-  command->add_option("--microbatches", f.microbatches, "Microbatches")->group("Plan");
+  command->add_option("--ranks", f.ranks, "Ranks of the pipeline; required to make a plan")->group("Plan");
+  command->add_option("--stages", f.stages, "Stages (default: one per rank, two for interleaved1f1b, loopedbfs and V-shaped schedules)")
+      ->group("Plan");
+  command->add_option("--microbatches", f.microbatches, "Microbatches of a step; required to make a plan")->group("Plan");
   command->add_option("--placement", f.placement, "File with the rank of every stage: 0,1,1,0")->type_name("FILE")->group("Plan");
   command->add_option("--memory-limit", f.memory_limit, "For auto: live microbatches a rank may hold")->group("Plan");
 
@@ -234,14 +244,24 @@ void add_plan(CLI::App& app) {
   command->add_option("--color", f.color, "Colours in text: auto, always, never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->group("Output");
-  command->add_option("--width", f.width, "Columns of the text chart")->group("Output");
+  command
+      ->add_option("--labels", f.labels,
+                   "What a cell of a chart says: its microbatch, or stage and microbatch (auto: what tells them apart)")
+      ->check(CLI::IsMember({"auto", "microbatch", "stage"}))
+      ->group("Output");
+  command->add_option("--width", f.width, "Columns of the text chart (default: the window's, 100 elsewhere)")
+      ->check(CLI::Range(20, 100000))
+      ->group("Output");
   command->footer(
       "Examples:\n"
       "  ppengine plan --schedule 1f1b --ranks 4 --microbatches 8\n"
       "  ppengine plan --schedule zbvzerobubble --ranks 8 --stages 16 --microbatches 32 --format html --out zbv.html\n"
       "  ppengine plan --schedule interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --lower --format csv\n"
       "  ppengine plan --check plan.csv --microbatches 8");
-  command->callback([flags] { write(*flags, render(*flags, compute(*flags))); });
+  command->callback([flags] {
+    static_cast<void>(format_of(*flags));  // refuses a file's name before a plan of any size is made
+    write(*flags, render(*flags, compute(*flags)));
+  });
 }
 
 }  // namespace ppengine::cli

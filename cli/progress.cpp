@@ -6,11 +6,16 @@
 
 #include <cmath>
 
+#include "terminal.hpp"
+
 namespace ppengine::cli {
 
-Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0) {}
-Progress::~Progress() {
+Progress::Progress() : terminal_(is_terminal(STDERR_FILENO)) {}
+Progress::~Progress() { finish(); }
+
+void Progress::finish() {
   if (dirty_) fmt::print(stderr, "\n");
+  dirty_ = false;
 }
 
 void Progress::clear() {

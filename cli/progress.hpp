@@ -14,6 +14,8 @@ class Progress {
   void show(const std::string& text, bool last = false);
   // A line of its own that stays.
   void note(const std::string& text);
+  // Ends a line that was written over, before something else is printed.
+  void finish();
 
  private:
   void clear();

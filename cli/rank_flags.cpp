@@ -44,7 +44,7 @@ void check_fits_here(int ranks) {
 void tell(const std::exception& error, bool lost, const std::function<std::string()>& when_lost) {
   std::string text = error.what();
   if (lost && when_lost && dynamic_cast<const CommError*>(&error) && text.find("plan position") == text.npos)
-    text += " (at no plan position: between two runs of the plan)";
+    text += " (between two steps)";
   const std::string more = lost && when_lost ? when_lost() : std::string();
   fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
 }

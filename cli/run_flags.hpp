@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include <ppengine/runs/training.hpp>
 #include <ppengine/ops/weights.hpp>
+#include <ppengine/runs/training.hpp>
 
 #include "rank_flags.hpp"
 

@@ -152,7 +152,8 @@ class Completer {
   // What a run was made with holds for the one that goes on from it, unless it is told otherwise.
   void add_checkpoint() {
     Level& level = levels_.back();
-    for (const auto& [name, value] : settings_to_restore(*level.app, resume_, [&](const CLI::Option& one) { return given_.contains(&one); }))
+    for (const auto& [name, value] :
+         settings_to_restore(*level.app, resume_, [&](const CLI::Option& one) { return given_.contains(&one); }))
       add(level, *level.app->get_option("--" + name), {value}, "the checkpoint " + resume_);
   }
 

@@ -2,17 +2,18 @@
 #include "timeline_files.hpp"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/engine/measure/measured.hpp>
 #include <ppengine/engine/measure/trace.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
+
+#include "plural.hpp"
+#include "terminal.hpp"
 
 namespace ppengine::cli {
 
@@ -24,7 +25,8 @@ TimelineFiles::TimelineFiles(const runs::TrainingResult& result, int copies, con
     rows.push_back(result.timelines[rank]);
   if (rows.size() < static_cast<std::size_t>(plan.ranks) || rows.front().empty()) return;  // no step was run
   const auto run = engine::last_run(plan, rows);
-  const std::string what = fmt::format("{}: {} ranks, {} stages, {} microbatches", schedule, plan.ranks, plan.stages, plan.microbatches);
+  const std::string what = fmt::format("{}: {}, {}, {}", schedule, plural(plan.ranks, "rank"), plural(plan.stages, "stage"),
+                                       plural(plan.microbatches, "microbatch", "microbatches"));
   measured_ = engine::measured_timeline(run, fmt::format("Step {} as measured, {}", result.last.step, what));
   simulated_ = engine::simulated_timeline(plan, engine::measured_costs(plan, run), "The same step simulated with the measured mean times");
 }
@@ -41,10 +43,8 @@ void TimelineFiles::write_page(const std::string& file) const {
 
 void TimelineFiles::print() const {
   schedules::TextChart look;
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  winsize size{};
-  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) look.width = size.ws_col;
-  look.color = terminal && !std::getenv("NO_COLOR");
+  look.width = terminal_width(STDOUT_FILENO, look.width);
+  look.color = shows_colors(STDOUT_FILENO);
   look.bands = 3;
   fmt::print("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
 }

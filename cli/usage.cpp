@@ -47,18 +47,25 @@ std::string explain_flag(const std::string& word, const CLI::App& app, const Com
   return fmt::format("there is no flag '{}'{}", word, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
 }
 
+std::string no_such_command(const std::string& word, const CLI::App& below) {
+  std::vector<std::string> known;
+  for (const CLI::App* each : below.get_subcommands([](const CLI::App*) { return true; })) known.push_back(each->get_name());
+  const std::string meant = nearest(word, known);
+  return fmt::format("there is no command '{}'{}", word, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+}
+
 // What was wrong with a command line that left words over or chose no command.
 std::string explain_leftover(const CLI::App& app, const CommandLine& line, const std::string& otherwise) {
   const std::vector<std::string> leftover = app.remaining(true);
-  if (leftover.empty()) return otherwise;
-  const std::string word = leftover[0].substr(0, leftover[0].find('='));
-  if (word.starts_with('-')) return explain_flag(word, app, line);
   std::vector<std::string> known;
   for (const CLI::App* each : line.commands.back()->get_subcommands([](const CLI::App*) { return true; }))
     known.push_back(each->get_name());
-  if (known.empty()) return fmt::format("unexpected argument '{}'", word);
-  const std::string meant = nearest(word, known);
-  return fmt::format("there is no command '{}'{}", word, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+  if (leftover.empty() && otherwise.find("subcommand") != otherwise.npos)
+    return fmt::format("a command is missing: one of {}", fmt::join(known, ", "));
+  if (leftover.empty()) return otherwise;
+  const std::string word = leftover[0].substr(0, leftover[0].find('='));
+  if (word.starts_with('-')) return explain_flag(word, app, line);
+  return known.empty() ? fmt::format("unexpected argument '{}'", word) : no_such_command(word, *line.commands.back());
 }
 
 bool is_number(const std::string& text) {
@@ -93,6 +100,11 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 }  // namespace
+
+std::string unknown_command(const std::vector<std::string>& typed, const CLI::App& app, const CommandLine& line) {
+  const bool named = !typed.empty() && !typed[0].starts_with('-');
+  return named && line.commands.size() == 1 ? no_such_command(typed[0], app) : std::string();
+}
 
 std::string explain(const CLI::ParseError& error, const CLI::App& app, const CommandLine& line) {
   const std::string text = error.what();

@@ -12,6 +12,9 @@ namespace ppengine::cli {
 // The error in words that name the flag, what is wrong with its value, and what to give.
 std::string explain(const CLI::ParseError& error, const CLI::App& app, const CommandLine& line);
 
+// What to say where the first word is no command, also where --help stands behind it; empty otherwise.
+std::string unknown_command(const std::vector<std::string>& typed, const CLI::App& app, const CommandLine& line);
+
 // Prints an error and where to read on; returns the exit code.
 int usage_error(const std::string& text, const CommandLine& line);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
@@ -31,10 +32,19 @@ std::vector<models::TensorSpec> weight_tensors(const models::ModelConfig& config
   return tensors;
 }
 
-std::vector<models::TensorSpec> optimizer_tensors(const models::ModelConfig& config, const std::vector<std::string>& states) {
+std::vector<models::TensorSpec> weight_tensors(const engine::Graph& graph) {
+  std::vector<models::TensorSpec> tensors;
+  for (const engine::ParameterInfo& one : graph.parameters()) {
+    const auto dims = one.whole_shape().dims();
+    tensors.push_back({one.name, models::StoredType::f32, {dims.begin(), dims.end()}});
+  }
+  return tensors;
+}
+
+std::vector<models::TensorSpec> optimizer_tensors(const std::vector<models::TensorSpec>& weights, const std::vector<std::string>& states) {
   std::vector<models::TensorSpec> tensors;
   for (const std::string& state : states)
-    for (const models::Parameter& one : models::list_parameters(config)) tensors.push_back({one.name + "." + state, models::StoredType::f32, one.shape});
+    for (const models::TensorSpec& one : weights) tensors.push_back({one.name + "." + state, models::StoredType::f32, one.shape});
   return tensors;
 }
 
@@ -171,14 +181,17 @@ std::map<std::string, std::string> saved_settings(const fs::path& folder) {
   return settings;
 }
 
-void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
-                     const fs::path& model_folder) try {
+namespace {
+
+// complete(aside): what else belongs into the folder, on rank 0.
+void save(const fs::path& target, engine::Trainer& trainer, const std::vector<models::TensorSpec>& tensors, const RunState& state,
+          const std::function<void(const fs::path& aside)>& complete) try {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
   comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
-  const models::SafetensorsLayout weights(weight_tensors(config));
-  const models::SafetensorsLayout moments(optimizer_tensors(config, states), UINT64_MAX, "optimizer");
+  const models::SafetensorsLayout weights(tensors);
+  const models::SafetensorsLayout moments(optimizer_tensors(tensors, states), UINT64_MAX, "optimizer");
   if (world.rank() == 0) {
     make_aside(aside);
     models::SafetensorsWriter::create(aside, weights);
@@ -196,8 +209,7 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const mod
   if (world.rank() == 0) {
     models::SafetensorsWriter::open(aside, weights).commit();
     if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
-    copy_companions(model_folder, aside);
-    write_file_atomically(aside / "config.json", models::config_json(config, "float32"));
+    complete(aside);
     write_file_atomically(aside / state_file, state_json(state, optimizer));
     swap_in(aside, folder);
   }
@@ -206,7 +218,62 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const mod
   throw Error(error.what());
 }
 
-RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const models::ModelConfig& config) {
+// A tensor of a file for a parameter or a state of it.
+const models::StoredTensor& stored_for(const models::WeightFiles& files, const std::string& name, const engine::ParameterInfo& info) {
+  const models::StoredTensor& stored = files.at(name);
+  const auto elements = static_cast<std::size_t>(info.whole_shape().count());
+  if (stored.elements != elements)
+    throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
+  return stored;
+}
+
+void load_parameters(engine::Trainer& trainer, const models::WeightFiles& files) {
+  std::vector<float> host;
+  ops::Stream& stream = trainer.pipeline().stream();
+  for (int stage : trainer.model().stages()) {
+    engine::ParameterStore& parameters = trainer.model().parameters(stage);
+    for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      const models::StoredTensor& stored = stored_for(files, info.name, info);
+      host.resize(stored.elements);
+      models::read_f32(stored, 0, stored.elements, host.data());
+      parameters.load(stream, range, host);
+    });
+    parameters.refresh(stream);
+  }
+  stream.wait();
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
+                     const fs::path& model_folder) {
+  save(target, trainer, weight_tensors(config), state, [&](const fs::path& aside) {
+    copy_companions(model_folder, aside);
+    write_file_atomically(aside / "config.json", models::config_json(config, "float32"));
+  });
+}
+
+void save_checkpoint(const fs::path& folder, engine::Trainer& trainer, const RunState& state) {
+  const fs::path whole = without_slash(folder);
+  if (trainer.mesh().world().rank() == 0 && fs::exists(whole) && !fs::is_empty(whole) && !fs::exists(whole / state_file))
+    throw FileError(fmt::format("{}: holds files but no checkpoint: saving would replace it; name a new folder", whole.string()));
+  save(folder, trainer, weight_tensors(trainer.model().graph()), state, [](const fs::path&) {});
+}
+
+void save_checkpoint(const fs::path& folder, engine::Trainer& trainer) {
+  RunState state;
+  state.step = trainer.optimizer().steps();
+  save_checkpoint(folder, trainer, state);
+}
+
+void load_weights(const fs::path& folder, engine::Trainer& trainer) {
+  load_parameters(trainer, models::WeightFiles::open(folder));
+  trainer.synchronize();
+}
+
+namespace {
+
+RunState load(const fs::path& folder, engine::Trainer& trainer, const std::function<void(const models::WeightFiles&)>& load_all) {
   const fs::path file = folder / state_file;
   if (!fs::exists(file))
     throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
@@ -220,8 +287,9 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   state.data = root.string_or("data", "");
   state.position.epoch = static_cast<std::uint64_t>(root.at("epoch").integer(0, most));
   state.position.next = static_cast<std::uint64_t>(root.at("next_sequence").integer(0, most));
+  state.settings = saved_settings(folder);
 
-  models::load_weights(trainer.model(), trainer.pipeline().stream(), config, models::WeightFiles::open(folder));
+  load_all(models::WeightFiles::open(folder));
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
   const char* kind = optimizer.options().kind == engine::OptimizerKind::adamw ? "adamw" : "sgd";
@@ -232,19 +300,30 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   std::vector<float> host;
-  const auto load = [&](size_t i, int stage) {
+  const auto load_state = [&](size_t i, int stage) {
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
-      const models::StoredTensor& stored = moments.at(info.name + "." + states[i]);
-      const auto elements = static_cast<std::size_t>(info.whole_shape().count());
-      if (stored.elements != elements)
-        throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
-      host.resize(elements);
-      models::read_f32(stored, 0, elements, host.data());
+      const models::StoredTensor& stored = stored_for(moments, info.name + "." + states[i], info);
+      host.resize(stored.elements);
+      models::read_f32(stored, 0, stored.elements, host.data());
       trainer.model().parameters(stage).load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
     });
   };
   for (size_t i = 0; i < states.size(); ++i)
-    for (int stage : trainer.model().stages()) load(i, stage);
+    for (int stage : trainer.model().stages()) load_state(i, stage);
+  return state;
+}
+
+}  // namespace
+
+RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const models::ModelConfig& config) {
+  return load(folder, trainer, [&](const models::WeightFiles& files) {
+    models::load_weights(trainer.model(), trainer.pipeline().stream(), config, files);
+  });
+}
+
+RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer) {
+  const RunState state = load(folder, trainer, [&](const models::WeightFiles& files) { load_parameters(trainer, files); });
+  trainer.synchronize();
   return state;
 }
 

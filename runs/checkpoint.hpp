@@ -1,5 +1,10 @@
 // Checkpoints: a Hugging Face folder plus the optimizer's state and where the run was. Every rank writes its part; the folder takes its
 // name only when it is whole, and until then the one before stays.
+//
+// A graph of your own is saved and resumed in two lines, on any number of ranks, stages and schedules:
+//
+//   runs::save_checkpoint("run/", trainer);                                                    // all ranks, after any step
+//   if (runs::find_checkpoint("run/")) step = runs::load_checkpoint("run/", trainer).step;     // all ranks, before the first
 #pragma once
 
 #include <filesystem>
@@ -36,7 +41,16 @@ std::optional<SavedCheckpoint> find_checkpoint(const std::filesystem::path& fold
 // What the run of a checkpoint was made with; empty where there is none, or where it does not say.
 std::map<std::string, std::string> saved_settings(const std::filesystem::path& folder);
 
-// All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
+// Any graph, all ranks: parameters by their names in model.safetensors, the optimizer's state beside them, and the state of the run.
+// Without one, the step is the number of the optimizer's updates.
+void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const RunState& state);
+void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer);
+// FileError for what is missing, broken, or of another shape than the trainer's graph has; the tensor is named.
+RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer);
+// The parameters alone: of a checkpoint, or of any safetensors files with these names.
+void load_weights(const std::filesystem::path& folder, engine::Trainer& trainer);
+
+// A model of a family, with its config.json. All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
 void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
                      const std::filesystem::path& model_folder);
 

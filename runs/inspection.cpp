@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/parameters.hpp>
@@ -22,11 +23,30 @@ std::int64_t activation_elements(const engine::Graph& graph, const engine::Stage
   return width * length;
 }
 
+// What is left of a rank's memory when data-parallel ranks keep a part each: whole stages only as many at a time as the plan gathers, or
+// all of them where that is no more.
+void divide(Inspection& model, int number, const engine::ActiveCount& active, int ranks, std::int64_t size) {
+  InspectedRank& rank = model.ranks[static_cast<std::size_t>(number)];
+  std::int64_t largest = 0;
+  for (int stage : rank.stages) largest = std::max(largest, model.stages[static_cast<std::size_t>(stage)].parameters);
+  const auto part = [&](std::int64_t bytes) { return (bytes + ranks - 1) / ranks; };
+  const auto whole = [&](std::int64_t element, int blocks) {
+    return std::min(element * rank.parameters, part(element * rank.parameters) + element * largest * blocks);
+  };
+  // Beside weights in bf16 there are master weights in f32, which are divided in any case.
+  rank.weights = whole(size, active.gathered) + (size == 4 ? 0 : part(4 * rank.parameters));
+  rank.gradients = whole(4, active.gradients);
+  rank.optimizer = part(rank.optimizer);
+  rank.inference_weights = whole(size, active.gathered);
+}
+
 }  // namespace
 
 Inspection inspect_model(const std::string& folder_or_preset, const InspectionOptions& options) {
   const models::ModelSource model = models::open_model(folder_or_preset);
-  const auto graph = models::build_graph(model.config);
+  const engine::ParallelOptions& parallel = options.parallel;
+  // As each tensor-parallel rank has it: the first one's part is the largest.
+  const auto graph = engine::shard_graph(models::build_graph(model.config), 0, parallel.tensor, parallel.sequence_parallel);
   const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : model.sequence_length;
   if (options.parallel.stages > 0)  // more than the model can have are refused before a plan of that size is made
     engine::make_cuts(*graph, options.parallel, options.parallel.stages, options.microbatch_size, length);
@@ -77,6 +97,8 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     rank.cache += cache * size;
     result.stages.push_back(std::move(stage));
   }
+  if (parallel.sharded())
+    for (int rank = 0; rank < plan.ranks; ++rank) divide(result, rank, engine::count_active(plan, rank), parallel.data, size);
   return result;
 }
 

@@ -23,10 +23,11 @@ struct InspectedStage {
   std::int64_t parameters = 0;
 };
 
-// Bytes. What depends on the kernels (workspace, attention's own memory) is not in it: activations are an estimate.
+// A rank of the pipeline; its data- and tensor-parallel copies need the same. Bytes. What depends on the kernels (workspace, attention's
+// own memory) is not in it: activations are an estimate.
 struct InspectedRank {
   std::vector<int> stages;
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;                                              // that it computes with: its tensor-parallel part
   std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0;  // training with AdamW
   std::int64_t inference_weights = 0, cache = 0;                            // cache: keys and values of one full sequence
   std::int64_t training() const { return weights + gradients + optimizer + activations; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -26,11 +27,15 @@ TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : m
 }
 
 void TiedGradients::sum(ops::Stream& stream) {
-  for (const Tied& tied : tied_)
-    if (model_.has_stage(tied.stages.front()))
-      sum_here(stream, tied);
-    else
-      hand_over(stream, tied);
+  for (const Tied& tied : tied_) try {
+      if (model_.has_stage(tied.stages.front()))
+        sum_here(stream, tied);
+      else
+        hand_over(stream, tied);
+    } catch (const CommError& error) {  // its tag says nothing
+      const auto& name = model_.graph().parameters()[static_cast<size_t>(tied.parameter)].name;
+      throw CommError(error.peer(), error.operation() + " of the gradient of " + name, -1, error.reason());
+    }
 }
 
 const Bucket& TiedGradients::bucket_of(const Tied& tied, int stage) const {

@@ -36,6 +36,15 @@ Value Graph::input(const std::string& name, int64_t width) {
   return {static_cast<int>(values_.size() - 1)};
 }
 
+namespace {
+
+// An op without a module of its own, named by where it stands and what it joins.
+std::string joining(const char* op, const std::string& scope, const std::string& first) {
+  return fmt::format("{}{}{} to {}", scope, scope.empty() ? "" : ": ", op, first);
+}
+
+}  // namespace
+
 void Graph::expect_width(Value value, int64_t width, const std::string& what) const {
   const ValueInfo& got = info(value);
   if (got.kind == ValueKind::tokens)
@@ -157,12 +166,12 @@ Value Graph::soft_cap(Value src, float cap) {
 }
 
 Value Graph::add(Value a, Value b) {
-  expect_width(b, info(a).width, scope_);
+  expect_width(b, info(a).width, joining("add", scope_, info(a).name));
   return add_node(scope_, make_add_node(info(a).width), {a, b}, {}, info(a).width);
 }
 
 Value Graph::multiply(Value a, Value b) {
-  expect_width(b, info(a).width, scope_);
+  expect_width(b, info(a).width, joining("multiply", scope_, info(a).name));
   return add_node(scope_, make_multiply_node(info(a).width), {a, b}, {}, info(a).width);
 }
 

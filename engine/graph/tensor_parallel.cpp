@@ -186,7 +186,11 @@ class GraphSharder {
     const auto sections = rule.sections.empty() ? std::vector{out} : rule.sections;
     if (vocabulary) check_vocabulary(out, node.module);
     for (int64_t section : sections)
-      if (!vocabulary) check_divides(section, "output width", node.module);
+      if (!vocabulary && sections.size() > 1 && section % ranks_ != 0)
+        throw ConfigError(fmt::format("--tp {} does not divide the {} outputs of a section of {}, which has {} in {} sections", ranks_,
+                                      section, node.module, out, sections.size()));
+      else if (!vocabulary)
+        check_divides(section, "output width", node.module);
     Place& src = place(node.inputs[0]);
     if (src.has == Has::width || src.has == Has::vocabulary)
       throw ConfigError(fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));

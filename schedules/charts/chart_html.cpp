@@ -20,7 +20,7 @@ section { margin: 1rem 1.2rem; background: #fff; border-radius: 8px; box-shadow:
 constexpr const char* script = R"(<div id="tip"></div>
 <script>
 "use strict";
-let zoom = 1;
+let zoom = 1, fitted = true;
 const charts = [...document.querySelectorAll("svg.timeline")];
 const set = (e, values) => { for (const k in values) e.setAttribute(k, values[k]); };
 for (const svg of charts) {
@@ -43,8 +43,11 @@ function layout() {
     }
     for (const r of svg.querySelectorAll("rect.idle[x='" + g.left + "']")) set(r, {width: plot});
     for (const l of svg.querySelectorAll(".grid, .axis > line")) set(l, {x2: g.left + plot});
+    let clear = -Infinity;  // ticks that would stand on each other are left out
     for (const k of svg.querySelectorAll(".tick")) {
       const x = g.left + k.dataset.s * scale;
+      k.style.display = x >= clear ? "inline" : "none";
+      if (x >= clear) clear = x + 40;
       set(k.querySelector("line"), {x1: x, x2: x});
       set(k.querySelector("text"), {x});
     }
@@ -58,10 +61,21 @@ function layout() {
     }
   }
 }
+// The zoom at which the whole of every chart is in the window.
+function least() {
+  const room = document.querySelector("section").clientWidth;
+  return Math.max(0.05, Math.min(...charts.map(s => (room - (s.geometry.full - s.geometry.width)) / s.geometry.width)));
+}
+function fit() {
+  fitted = true;
+  zoom = least();
+  layout();
+}
 // Zooms around a place on the screen, so that what is under the pointer stays there.
 function zoom_by(factor, section, at) {
   const before = zoom, left = charts[0].geometry.left;
-  zoom = Math.min(200, Math.max(1, zoom * factor));
+  fitted = false;
+  zoom = Math.min(200, Math.max(least(), zoom * factor));
   const time = (section.scrollLeft + at - left) / before;
   layout();
   for (const s of document.querySelectorAll("section")) s.scrollLeft = time * zoom + left - at;
@@ -69,7 +83,9 @@ function zoom_by(factor, section, at) {
 const first = document.querySelector("section");
 document.getElementById("in").onclick = () => zoom_by(1.5, first, first.clientWidth / 2);
 document.getElementById("out").onclick = () => zoom_by(1 / 1.5, first, first.clientWidth / 2);
-document.getElementById("fit").onclick = () => { zoom = 1; layout(); };
+document.getElementById("fit").onclick = fit;
+addEventListener("resize", () => { if (fitted) fit(); });
+fit();
 for (const section of document.querySelectorAll("section"))
   section.addEventListener("wheel", e => {
     if (!e.ctrlKey && !e.shiftKey) return;
@@ -91,12 +107,12 @@ document.addEventListener("mousemove", e => {
 
 }  // namespace
 
-std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading) {
+std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading, CellLabels labels) {
   const std::string title = escape_xml(heading);
   std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>" + title + "</title>\n" + head;
   out += "</head>\n<body>\n<header><h1>" + title + "</h1><span>shift or ctrl + wheel zooms</span>";
   out += "<button id=\"out\">&minus;</button><button id=\"in\">+</button><button id=\"fit\">fit</button></header>\n";
-  for (const auto& timeline : timelines) out += "<section>\n" + chart_svg(timeline) + "</section>\n";
+  for (const auto& timeline : timelines) out += "<section>\n" + chart_svg(timeline, labels) + "</section>\n";
   return out + script + "</body>\n</html>\n";
 }
 

@@ -12,13 +12,14 @@
 namespace ppengine::schedules {
 namespace {
 
-constexpr double left = 74, right = 104, top = 104, memory_height = 130;
+constexpr double left = 74, right = 104, top = 122, memory_height = 130;
 // Wide enough that the shortest actions can show their microbatch, within what a page can hold.
 constexpr double narrowest = 1500, widest = 2600, label_width = 10.8;
+constexpr int names_per_row = 8;
 
 class SvgDrawing {
  public:
-  explicit SvgDrawing(const Timeline& timeline) : t_(timeline) {
+  SvgDrawing(const Timeline& timeline, CellLabels labels) : t_(timeline), names_stages_(labels == CellLabels::stage) {
     std::size_t events = 0;
     for (const auto& row : t_.rows) events += row.compute.size();
     if (events > max_drawn_events)
@@ -39,7 +40,7 @@ class SvgDrawing {
   }
 
   std::string draw() {
-    const double width = left + plot_width_ + right, height = rows_bottom_ + 44 + memory_height + 66;
+    const double width = left + plot_width_ + right, height = rows_bottom_ + 44 + memory_height + 48 + 18 * curve_rows();
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
         "width=\"{0:.0f}\" height=\"{1:.0f}\" data-left=\"{2}\" data-width=\"{3}\" data-end=\"{4}\">\n",
@@ -57,6 +58,11 @@ class SvgDrawing {
 
  private:
   double x(double time) const { return left + time * scale_; }
+  // Of many ranks only some have a curve; their names stand in rows that fit any window.
+  int curve_stride() const { return std::max(1, (static_cast<int>(t_.rows.size()) + 15) / 16); }
+  int curve_rows() const {
+    return ((static_cast<int>(t_.rows.size()) + curve_stride() - 1) / curve_stride() + names_per_row - 1) / names_per_row;
+  }
 
   // Blocks with their patterns.
   void legend() {
@@ -77,8 +83,8 @@ class SvgDrawing {
       at += 6.4 * static_cast<double>(entry.text.size()) + 52;
     }
     const bool several = std::any_of(t_.rows.begin(), t_.rows.end(), [&](const auto& row) { return t_.stages_of(row).size() > 1; });
-    out_ +=
-        svg_text(at, 89, "hint", several ? "shade: microbatch; bar at the foot: the rank's second, third, ... stage" : "shade: microbatch");
+    out_ += svg_text(left, 112, "hint",
+                     several ? "shade: microbatch; bar at the foot: the rank's second, third, ... stage" : "shade: microbatch");
   }
 
   void row(const TimelineRow& row, double y) {
@@ -121,10 +127,12 @@ class SvgDrawing {
     }
     if (height < 12 || !is_compute(a.type)) return;
     const bool two_lines = height >= 26;
-    const std::string letter(type_name(a.type)), number = std::to_string(a.microbatch);
+    const std::string letter = (names_stages_ ? std::to_string(a.stage) : "") + std::string(type_name(a.type)),
+                      number = std::to_string(a.microbatch);
     const std::string ink = ink_on(fill).red > 128 ? "light" : "dark";
-    const double needed = two_lines ? std::max<double>(7, 4.8 * static_cast<double>(number.size()) + 0.5)
-                                    : 6.2 * static_cast<double>(letter.size() + number.size()) + 2;
+    const double needed = two_lines
+                              ? std::max<double>(7 * static_cast<double>(letter.size()), 4.8 * static_cast<double>(number.size()) + 0.5)
+                              : 6.2 * static_cast<double>(letter.size() + number.size()) + 2;
     const char* shown = width >= needed ? "" : " display=\"none\"";
     const double middle = from + width / 2;
     if (two_lines) {
@@ -170,9 +178,8 @@ class SvgDrawing {
       out_ += svg_text(left - 10, at + 4, "rank", fmt::format("{:.0f}", i * step));
     }
     const auto ranks = static_cast<int>(t_.rows.size());
-    const int stride = std::max(1, (ranks + 15) / 16);
     int shown = 0;
-    for (int r = 0; r < ranks; r += stride, ++shown) {
+    for (int r = 0; r < ranks; r += curve_stride(), ++shown) {
       const auto& row = t_.rows[static_cast<std::size_t>(r)];
       const std::string color = rank_color(r, ranks).hex();
       std::string path, times;
@@ -187,19 +194,20 @@ class SvgDrawing {
           "<path class=\"curve\" stroke=\"{}\" d=\"{}\" data-p=\"{}\"><title>rank {}: at most {} live "
           "microbatches</title></path>\n",
           color, path, times, row.rank, row.peak_live_microbatches);
-      const double entry = left + shown * 92.0;
-      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"4\" fill=\"{}\"/>", entry, bottom + 18, color);
-      out_ += svg_text(entry + 18, bottom + 24, "legend", fmt::format("rank {}: {}", row.rank, row.peak_live_microbatches));
+      const double entry = left + shown % names_per_row * 92.0, line = bottom + 18 * (1 + shown / names_per_row);
+      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"4\" fill=\"{}\"/>", entry, line, color);
+      out_ += svg_text(entry + 18, line + 6, "legend", fmt::format("rank {}: {}", row.rank, row.peak_live_microbatches));
     }
   }
 
   const Timeline& t_;
+  bool names_stages_;
   std::string out_;
   double row_height_ = 0, gap_ = 0, plot_width_ = narrowest, scale_ = 1, rows_bottom_ = 0;
 };
 
 }  // namespace
 
-std::string chart_svg(const Timeline& timeline) { return SvgDrawing(timeline).draw(); }
+std::string chart_svg(const Timeline& timeline, CellLabels labels) { return SvgDrawing(timeline, labels).draw(); }
 
 }  // namespace ppengine::schedules

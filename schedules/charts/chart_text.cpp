@@ -27,6 +27,7 @@ class TextDrawing {
     label_width_ = static_cast<int>(std::to_string(timeline.rows.empty() ? 0 : timeline.rows.back().rank).size()) + 6;
     several_stages_ =
         std::any_of(timeline.rows.begin(), timeline.rows.end(), [&](const auto& row) { return timeline.stages_of(row).size() > 1; });
+    names_stages_ = options.labels == CellLabels::stage || (options.labels == CellLabels::automatic && several_stages_);
     const int room = std::max(20, options.width - label_width_);
     columns_ = room;
     // As wide as the labels ask for, if that does not take too many bands; otherwise everything on one band without
@@ -42,7 +43,7 @@ class TextDrawing {
   }
 
   std::string draw() {
-    std::string out = fmt::format("{}\n{}\n", timeline_.title, timeline_.subtitle);
+    std::string out = wrapped(timeline_.title) + wrapped(timeline_.subtitle);
     const std::size_t shown = std::min<std::size_t>(timeline_.rows.size(), max_text_ranks);
     for (int begin = 0; begin < std::max(total_, 1); begin += columns_) {
       const int end = std::min(begin + columns_, total_);
@@ -58,9 +59,7 @@ class TextDrawing {
 
  private:
   std::string label(const TimelineEvent& e) const {
-    auto one = [&](const Action& a) {
-      return several_stages_ ? to_text(a) : std::string(type_name(a.type)) + std::to_string(a.microbatch);
-    };
+    auto one = [&](const Action& a) { return names_stages_ ? to_text(a) : std::string(type_name(a.type)) + std::to_string(a.microbatch); };
     return e.overlap() ? one(e.action) + "&" + one(e.partner) : one(e.action);
   }
 
@@ -126,9 +125,23 @@ class TextDrawing {
   }
 
   std::string legend() const {
-    return fmt::format("\nF forward, B backward, I backward for the input, W for the weights{}; {}\n",
-                       several_stages_ && labelled_ ? ", with stage in front and microbatch behind" : "",
-                       options_.color ? "blank is idle" : ". is idle");
+    return '\n' + wrapped(fmt::format("F forward, B backward, I backward for the input, W for the weights{}; {}",
+                                      names_stages_ && labelled_ ? ", with stage in front and microbatch behind" : "",
+                                      options_.color ? "blank is idle" : ". is idle"));
+  }
+
+  // Words on as many lines as they take.
+  std::string wrapped(const std::string& text) const {
+    const auto width = static_cast<std::size_t>(std::max(20, options_.width));
+    std::string out;
+    std::size_t begin = 0;
+    while (text.size() - begin > width) {
+      const std::size_t blank = text.rfind(' ', begin + width);
+      const std::size_t end = blank == text.npos || blank <= begin ? begin + width : blank;
+      out += text.substr(begin, end - begin) + '\n';
+      begin = end + (end == blank ? 1 : 0);
+    }
+    return out + text.substr(begin) + '\n';
   }
 
   std::string table(std::size_t shown) const {
@@ -143,7 +156,7 @@ class TextDrawing {
   const Timeline& timeline_;
   TextChart options_;
   int label_width_ = 0, columns_ = 0, total_ = 0;
-  bool several_stages_ = false, labelled_ = false;
+  bool several_stages_ = false, names_stages_ = false, labelled_ = false;
   double scale_ = 1, tick_ = 1;
 };
 

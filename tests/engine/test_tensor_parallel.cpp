@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {
 BOOST_AUTO_TEST_CASE(what_cannot_be_divided_is_refused_with_the_reason) {
   BOOST_TEST(refusal(make_model({.width = 12, .heads = 3}), 2) == "--tp 2 does not divide the 3 heads of transformer.h.0.attn");
   BOOST_TEST(refusal(make_model({.width = 16, .heads = 4}), 3) ==
-             "--tp 3 does not divide the output width of transformer.h.0.attn.c_attn, which is 16");
+             "--tp 3 does not divide the 16 outputs of a section of transformer.h.0.attn.c_attn, which has 48 in 3 sections");
   Graph plain;
   plain.linear(plain.input("x", 4), "only", {.out = 4});
   BOOST_TEST(refusal(std::make_shared<const Graph>(plain), 2).starts_with("--tp 2: the model does not say how to divide it"));

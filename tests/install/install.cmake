@@ -25,7 +25,7 @@ endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
 run_bare(${prefix}/bin/ppengine --version)
 
-foreach(example embed custom_schedule)
+foreach(example embed custom_schedule checkpoint custom_op)
   run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE_DIR}/examples/${example} -B ${WORK_DIR}/${example}
     -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/${example})

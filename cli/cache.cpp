@@ -1,0 +1,74 @@
+// ppengine cache: where compiled kernels are kept between runs, and how to be rid of them.
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <vector>
+
+#include <ppengine/base/environment.hpp>
+#include <ppengine/base/error.hpp>
+
+#include "commands.hpp"
+#include "plural.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Only these folders: others beside them (the toolchain of a source tree) are not of the program's making.
+std::vector<fs::path> kernel_folders() {
+  std::vector<fs::path> folders;
+  std::error_code ignored;
+  for (fs::directory_iterator at(environment::cache_folder(), ignored), end; at != end; at.increment(ignored))
+    if (const std::string name = at->path().filename().string(); name == "kernels" || name.starts_with("kernels-"))  // one per --isa
+      folders.push_back(at->path());
+  return folders;
+}
+
+struct Contents {
+  std::int64_t files = 0;
+  std::uintmax_t bytes = 0;
+};
+
+Contents contents() {
+  Contents found;
+  std::error_code ignored;
+  for (const fs::path& folder : kernel_folders())
+    for (fs::recursive_directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
+      if (at->is_regular_file(ignored)) ++found.files, found.bytes += at->file_size(ignored);
+  return found;
+}
+
+void show(bool json) {
+  const Contents now = contents();
+  if (json)
+    return fmt::print("{}\n", nlohmann::json{{"folder", environment::cache_folder()}, {"files", now.files}, {"bytes", now.bytes}}.dump());
+  fmt::print("{}: {}, {:.1f} MiB of compiled kernels{}\n", environment::cache_folder(), plural(now.files, "file"),
+             double(now.bytes) / (1 << 20), environment::kernel_cache_enabled() ? "" : " (not used: SYCL_CACHE_PERSISTENT is 0)");
+}
+
+void clear() {
+  const Contents before = contents();
+  for (const fs::path& folder : kernel_folders()) {
+    std::error_code failed;
+    fs::remove_all(folder, failed);
+    if (failed) throw Error(fmt::format("{}: cannot be removed: {}", folder.string(), failed.message()));
+  }
+  fmt::print("{}: removed {}, {:.1f} MiB\n", environment::cache_folder(), plural(before.files, "file"), double(before.bytes) / (1 << 20));
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app) {
+  auto* command = app.add_subcommand("cache", "Where compiled kernels are kept between runs; 'cache clear' removes them");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print one JSON object");
+  auto* clearing = command->add_subcommand("clear", "Remove the compiled kernels; the next run compiles what it needs");
+  command->footer("Examples:\n  ppengine cache\n  ppengine cache clear\n  PPENGINE_CACHE=/tmp/kernels ppengine cache");
+  clearing->footer("Examples:\n  ppengine cache clear");
+  command->require_subcommand(0, 1);
+  command->callback([command, json] { command->get_subcommands().empty() ? show(*json) : clear(); });
+}
+
+}  // namespace ppengine::cli
