@@ -95,8 +95,8 @@ void Stream::Impl::submitted(Command command) {
 
 namespace {
 
-// The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits for
-// the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
+// The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits
+// for the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
 // It goes into the runtime like any other wait, hence the seat; where that is taken, a later one will do. A prime, so that a thread
 // with several streams comes to each of them.
 void forget_host_tasks(sycl::queue& queue) {
