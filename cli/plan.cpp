@@ -7,13 +7,14 @@
 #include <fstream>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/schedules/search/auto.hpp>
+#include <ppengine/base/file.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/registry.hpp>
 #include <ppengine/schedules/report.hpp>
-#include <ppengine/schedules/check/validate.hpp>
+#include <ppengine/schedules/search/auto.hpp>
 
 #include "commands.hpp"
 
@@ -181,8 +182,7 @@ void write(const PlanFlags& flags, const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return;
   }
-  std::ofstream file(flags.out, std::ios::binary);
-  if (!(file << text) || !file.flush()) throw FileError(fmt::format("{}: cannot be written", flags.out));
+  write_file_atomically(flags.out, text);
 }
 
 }  // namespace
