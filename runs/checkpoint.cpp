@@ -1,20 +1,17 @@
-// Checkpoints, written aside by all ranks and swapped in at the end.
+// Checkpoints, written aside by all ranks and put in place at the end.
 #include <ppengine/runs/checkpoint.hpp>
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
+#include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 
 namespace ppengine::runs {
@@ -34,7 +31,8 @@ std::vector<models::TensorSpec> weight_tensors(const models::ModelConfig& config
 std::vector<models::TensorSpec> optimizer_tensors(const models::ModelConfig& config, const std::vector<std::string>& states) {
   std::vector<models::TensorSpec> tensors;
   for (const std::string& state : states)
-    for (const models::Parameter& one : models::list_parameters(config)) tensors.push_back({one.name + "." + state, models::StoredType::f32, one.shape});
+    for (const models::Parameter& one : models::list_parameters(config))
+      tensors.push_back({one.name + "." + state, models::StoredType::f32, one.shape});
   return tensors;
 }
 
@@ -87,68 +85,28 @@ std::string state_json(const RunState& state, const engine::Optimizer& optimizer
   return json.dump(2) + "\n";
 }
 
-// Files that make the folder complete for Hugging Face: all small ones but the weights and what is written anew.
-void copy_companions(const fs::path& from, const fs::path& to) {
+// Files that make the folder complete for Hugging Face: all small ones but the weights, what is written anew, and what the folder has.
+void copy_companions(const fs::path& from, const fs::path& to, const fs::path& folder) {
   if (from.empty()) return;
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
     const bool wanted = entry.is_regular_file() &&
                         (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
-    if (!wanted || name == "config.json" || name == state_file || name.ends_with(".index.json")) continue;
+    if (!wanted || name == "config.json" || name == state_file || name == models::checksums_file || name.ends_with(".index.json")) continue;
+    if (fs::exists(folder / name) && !models::is_as_saved(folder, name)) continue;
     fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
   }
 }
 
-// The new folder takes the place of the old one in a single step where the system can swap names.
-void swap_in(const fs::path& fresh, const fs::path& folder) {
-  const fs::path old = folder.string() + ".old";
-  std::error_code ignored;
-  if (fs::exists(folder)) {
-    constexpr unsigned rename_exchange = 2;
-    if (syscall(SYS_renameat2, AT_FDCWD, fresh.c_str(), AT_FDCWD, folder.c_str(), rename_exchange) != 0) {
-      fs::remove_all(old, ignored);
-      rename_and_sync(folder, old);
-      rename_and_sync(fresh, folder);
-    }
-    fs::remove_all(fresh, ignored);
-    fs::remove_all(old, ignored);
-  } else {
-    rename_and_sync(fresh, folder);
-  }
-  sync_folder(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
-}
-
-fs::path without_slash(const fs::path& folder) {
-  const fs::path plain = fs::absolute(folder).lexically_normal();
-  return plain.has_filename() ? plain : plain.parent_path();
-}
-
-// Where a checkpoint is written until it is whole.
-fs::path aside_of(const fs::path& folder) { return folder.string() + ".saving"; }
-
-void make_aside(const fs::path& aside) {
-  std::error_code failed;
-  fs::remove_all(aside, failed);
-  fs::create_directories(aside, failed);
-  if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
-}
-
 }  // namespace
-
-void check_can_save(const fs::path& target) {
-  const fs::path folder = without_slash(target), aside = aside_of(folder);
-  if (fs::exists(folder) && !fs::is_directory(folder))
-    throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
-  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
-    throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
-  make_aside(aside);
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
-}
 
 std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
   const fs::path file = folder / state_file;
   struct stat info{};
+  try {
+    models::finish_save(folder);
+  } catch (const Error&) {  // not ours to write to
+  }
   if (stat(file.c_str(), &info) != 0) return {};
   try {
     const nlohmann::json json = read_json(file, 1 << 20);
@@ -173,14 +131,14 @@ std::map<std::string, std::string> saved_settings(const fs::path& folder) {
 
 void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
                      const fs::path& model_folder) try {
-  const fs::path folder = without_slash(target), aside = aside_of(folder);
+  const fs::path folder = models::save_target(target), aside = models::files_aside(folder);
   comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
   const models::SafetensorsLayout weights(weight_tensors(config));
   const models::SafetensorsLayout moments(optimizer_tensors(config, states), UINT64_MAX, "optimizer");
   if (world.rank() == 0) {
-    make_aside(aside);
+    models::begin_save(folder);
     models::SafetensorsWriter::create(aside, weights);
     if (!states.empty()) models::SafetensorsWriter::create(aside, moments);
   }
@@ -196,10 +154,13 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const mod
   if (world.rank() == 0) {
     models::SafetensorsWriter::open(aside, weights).commit();
     if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
-    copy_companions(model_folder, aside);
+    copy_companions(model_folder, aside, folder);
     write_file_atomically(aside / "config.json", models::config_json(config, "float32"));
     write_file_atomically(aside / state_file, state_json(state, optimizer));
-    swap_in(aside, folder);
+    if (const std::string tensor = state.finite_only ? models::first_not_finite(aside) : ""; !tensor.empty())
+      throw Error(
+          fmt::format("{} has a NaN or an infinity after step {}: not saved, {} stays as it was", tensor, state.step, folder.string()));
+    models::commit_save(folder);
   }
   world.barrier();
 } catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
@@ -208,6 +169,7 @@ void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const mod
 
 RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const models::ModelConfig& config) {
   const fs::path file = folder / state_file;
+  models::finish_save(folder);
   if (!fs::exists(file))
     throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
   const nlohmann::json json = read_json(file, 1 << 20);
@@ -231,6 +193,7 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
   optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
+  const models::Checksums checksums(folder);
   std::vector<float> host;
   const auto load = [&](size_t i, int stage) {
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
@@ -238,6 +201,7 @@ RunState load_checkpoint(const fs::path& folder, engine::Trainer& trainer, const
       const auto elements = static_cast<std::size_t>(info.whole_shape().count());
       if (stored.elements != elements)
         throw FileError(fmt::format("{}: {} has {} elements, the model needs {}", stored.file, stored.name, stored.elements, elements));
+      checksums.verify(stored);
       host.resize(elements);
       models::read_f32(stored, 0, elements, host.data());
       trainer.model().parameters(stage).load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);
