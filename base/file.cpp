@@ -1,9 +1,10 @@
-// Files: read-only memory maps, whole small files, and files that appear under their name only when complete.
+// Files: read-only memory maps, whole small files, and output files that appear under their name only when complete.
 #include <ppengine/base/file.hpp>
 
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,12 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
   if (errno == ENOSPC || errno == EDQUOT || errno == EIO)  // the file was named rightly, the run has failed
     throw Error(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(errno)));
+  if (errno == EMFILE) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    throw Error(fmt::format("{}: cannot {}: this process may have {} files open and all are in use: raise the limit (ulimit -n)",
+                            path.string(), action, limit.rlim_cur));
+  }
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(errno)));
 }
 
@@ -45,31 +52,47 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 struct Closer {
   int fd;
-  ~Closer() { ::close(fd); }
+  ~Closer() {
+    if (fd >= 0) ::close(fd);
+  }
 };
 
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Closer file{open_or_fail(path, O_RDONLY | O_NONBLOCK, "open")};  // nonblocking: a pipe must not hang us
+  Closer file{open_or_fail(path, O_RDONLY | O_NONBLOCK, "open")};  // nonblocking: a pipe must not hang us
   size_ = regular_size(file.fd, path);
-  if (size_ == 0) return;  // an empty map is not allowed, an empty span is fine
-  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (map == MAP_FAILED) fail(path, "map it into memory");
-  data_ = static_cast<const std::byte*>(map);
+  if (size_ > 0) {  // an empty map is not allowed, an empty span is fine
+    void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    if (map == MAP_FAILED) fail(path, "map it into memory");
+    data_ = static_cast<const std::byte*>(map);
+  }
+  fd_ = std::exchange(file.fd, -1);
 }
 
 MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::expect_whole() const {
+  struct stat info{};
+  if (::fstat(fd_, &info) == 0 && static_cast<std::uint64_t>(info.st_size) >= size_) return;
+  throw FileError(fmt::format("{}: has become shorter while it was in use ({} bytes, {} when it was opened): leave it alone during a run",
+                              path_.string(), info.st_size, size_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      fd_(std::exchange(other.fd_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
   return *this;
 }
 
@@ -90,10 +113,63 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
   return text;
 }
 
+std::filesystem::path follow_links(const std::filesystem::path& path) {
+  constexpr int most = 40;  // as in the kernel
+  std::filesystem::path at = path;
+  std::error_code failed;
+  for (int links = 0; std::filesystem::is_symlink(std::filesystem::symlink_status(at, failed)); ++links) {
+    if (links == most) throw FileError(fmt::format("{}: its links lead in a loop", path.string()));
+    const std::filesystem::path to = std::filesystem::read_symlink(at, failed);
+    if (failed) throw FileError(fmt::format("{}: cannot follow the link: {}", at.string(), failed.message()));
+    at = to.is_absolute() ? to : folder_of(at) / to;
+  }
+  if (failed == std::errc::too_many_symbolic_link_levels) throw FileError(fmt::format("{}: its links lead in a loop", path.string()));
+  return at;
+}
+
+namespace {
+
+enum class Target { replaced, written };
+
+// How a path is written to, with its links followed.
+Target target_of(std::filesystem::path& path) {
+  struct stat info{};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists && errno == ELOOP) throw FileError(fmt::format("{}: its links lead in a loop", path.string()));
+  if (exists && S_ISDIR(info.st_mode)) throw FileError(fmt::format("{}: is a folder", path.string()));
+  if (exists && !S_ISREG(info.st_mode)) return Target::written;
+  // /dev/stdout: a file that this process has open already, where others' text may stand.
+  std::filesystem::path at = path;
+  for (std::error_code failed; std::filesystem::is_symlink(std::filesystem::symlink_status(at, failed)) && !failed;) {
+    const std::filesystem::path to = std::filesystem::read_symlink(at, failed);
+    at = to.is_absolute() ? to : folder_of(at) / to;
+    if (exists && at.string().starts_with("/proc/")) return Target::written;
+  }
+  path = follow_links(path);
+  return Target::replaced;
+}
+
+}  // namespace
+
+void check_can_write(const std::filesystem::path& path) {
+  std::filesystem::path target = path;
+  const bool replaced = target_of(target) == Target::replaced;
+  const std::filesystem::path folder = folder_of(target);
+  if (replaced && !std::filesystem::is_directory(folder))
+    throw FileError(fmt::format("{}: the folder {} is not there", path.string(), folder.string()));
+  if (::access(replaced ? folder.c_str() : target.c_str(), W_OK) != 0) fail(path, "write");
+}
+
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
   static std::atomic<unsigned> counter{0};
-  aside_ = folder_of(path) / fmt::format(".{}.{}.{}.part", path.filename().string(), ::getpid(), counter++);
+  if (target_of(path_) == Target::written) {
+    fd_ = open_or_fail(path_, O_WRONLY | O_APPEND, "open");
+    return;
+  }
+  aside_ = folder_of(path_) / fmt::format(".{}.{}.{}.part", path_.filename().string(), ::getpid(), counter++);
   fd_ = open_or_fail(aside_, O_WRONLY | O_CREAT | O_TRUNC, "create");
+  struct stat before{};
+  if (::stat(path_.c_str(), &before) == 0) (void)!::fchmod(fd_, before.st_mode & 07777);  // who could read it before still can
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -102,7 +178,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(aside_.c_str());
+  if (!aside_.empty()) ::unlink(aside_.c_str());
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -117,6 +193,10 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::commit() {
+  if (aside_.empty()) {
+    if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "write");
+    return;
+  }
   if (::fsync(fd_) != 0) fail(path_, "sync");
   if (::rename(aside_.c_str(), path_.c_str()) != 0) fail(path_, "give the finished file its name");
   ::close(std::exchange(fd_, -1));

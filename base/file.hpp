@@ -1,4 +1,4 @@
-// Files: read-only memory maps, whole small files, and files that appear under their name only when complete.
+// Files: read-only memory maps, whole small files, and output files that appear under their name only when complete.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,14 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
+  // FileError where the file has become shorter since it was mapped: reading what is gone would end the process with SIGBUS.
+  void expect_whole() const;
 
  private:
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  int fd_ = -1;
 };
 
 // The whole file as text; FileError when it is larger than max_bytes.
@@ -34,7 +37,9 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 
 // A file written aside (same folder, a name of its own) that takes its real name in commit(): written, synced, renamed,
 // folder synced. Until then, and on any error, a previous file of that name stays as it is. Without commit() the
-// file aside is removed. Throws FileError (a full disk, a folder that is not there, no permission).
+// file aside is removed. A link is followed: what it points to is replaced, and the link stays. What is no regular file (a device, a pipe,
+// this process's own output by /dev/stdout) is written to directly. Throws FileError (a folder that is not there, no permission, links in
+// a loop), and Error where the disk is full.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);
@@ -48,9 +53,15 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path aside_;
+  std::filesystem::path aside_;  // empty: written directly
   int fd_ = -1;
 };
+
+// Where a path leads when its links are followed to the end; that need not exist. FileError for links in a loop.
+std::filesystem::path follow_links(const std::filesystem::path& path);
+
+// FileError where AtomicFile could not write here: for the start of a long run.
+void check_can_write(const std::filesystem::path& path);
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
@@ -17,9 +19,10 @@ struct InspectFlags {
   bool shard = false, sequence_parallel = false, summary = false;
   std::vector<std::string> split;
   runs::InspectionOptions options;
-  bool json = false;
+  bool json = false, verify = false;
 
   void run();
+  void run_verify();
 };
 
 std::string mebibytes(std::int64_t bytes) { return fmt::format("{:.1f}", double(bytes) / (1 << 20)); }
@@ -83,7 +86,21 @@ void print_parameters(const runs::Inspection& model) {
                fmt::join(one.stages, ", "));
 }
 
+// Reads every byte of a saved folder.
+void InspectFlags::run_verify() {
+  const models::Verification found = models::verify_folder(model);
+  if (json)
+    fmt::print(
+        "{}\n",
+        nlohmann::json{{"verified", found.damaged.empty()}, {"tensors", found.tensors}, {"files", found.files}, {"damaged", found.damaged}}
+            .dump());
+  else if (found.damaged.empty())
+    fmt::print("{}: {} tensors and {} other files are as they were saved\n", model, found.tensors, found.files);
+  if (!found.damaged.empty()) throw Error(fmt::format("{}", fmt::join(found.damaged, "; ")));
+}
+
 void InspectFlags::run() {
+  if (verify) return run_verify();
   engine::ParallelOptions& parallel = options.parallel;
   if (stages == 0 && !split.empty()) stages = static_cast<int>(split.size()) + 1;
   parallel.pipeline = pp > 0 ? pp : stages > 0 && schedule.empty() ? stages : 1;
@@ -129,10 +146,12 @@ void add_inspect(CLI::App& app) {
       ->type_name("FQN,...");
   command->add_option("--dtype", f.dtype, "Type of activations and weights in compute")->check(CLI::IsMember({"f32", "bf16"}));
   command->add_flag("--json", f.json, "Print one JSON object");
+  command->add_flag("--verify", f.verify, "Compare every tensor and file of a saved folder with the checksums that were saved with it");
   command->footer(
       "Examples:\n"
       "  ppengine inspect my-gpt2/ --stages 4\n"
       "  ppengine inspect my-llama/ --summary --pp 2 --tp 2 --dp 4 --shard\n"
+      "  ppengine inspect --verify out/\n"
       "  ppengine inspect gpt2 --pp 2 --stages 4 --schedule zbvzerobubble --microbatches 8 --json");
   command->callback([flags] { flags->run(); });
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
@@ -190,8 +191,7 @@ void write(const PlanFlags& flags, const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return;
   }
-  std::ofstream file(flags.out, std::ios::binary);
-  if (!(file << text) || !file.flush()) throw FileError(fmt::format("{}: cannot be written", flags.out));
+  write_file_atomically(flags.out, text);
 }
 
 }  // namespace

@@ -50,9 +50,7 @@ void TimelineFiles::print() const {
 }
 
 void check_writable(const std::string& file) {
-  const auto folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw FileError(fmt::format("{}: the folder {} is not there", file, folder.string()));
+  if (!file.empty()) check_can_write(file);
 }
 
 }  // namespace ppengine::cli

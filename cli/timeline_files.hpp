@@ -25,7 +25,7 @@ class TimelineFiles {
   schedules::Timeline measured_, simulated_;
 };
 
-// FileError before a long run, not after it, where a file's folder is not there. An empty name is fine.
+// FileError before a long run, not after it, where a file could not be written. An empty name is fine.
 void check_writable(const std::string& file);
 
 }  // namespace ppengine::cli

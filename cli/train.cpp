@@ -37,7 +37,7 @@ struct TrainFlags {
   DataFlags data;
   GradientFlags gradients;
   double lr = 1e-3;
-  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
+  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop";
   std::vector<double> betas{0.9, 0.999};
   std::string trace, timeline;
   unsigned grace = 60;
@@ -68,11 +68,14 @@ class Reporter final : public runs::TrainingListener {
     if (json_) {
       nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
                           {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
+      if (result.skipped) line["skipped"] = true;
       if (result.step == info_.first_step) line["stages"] = stages_json(info_.stage_places);
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
       return;
     }
+    if (result.skipped)
+      progress_.note(fmt::format("step {}: loss {}, norm {}: the update is left out", result.step, result.loss, result.grad_norm));
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     const auto done = result.step - info_.first_step + 1, left = info_.steps - result.step;
     progress_.show(
@@ -184,6 +187,15 @@ void TrainFlags::add(CLI::App& command) {
           "Seconds that a step may still take after SIGINT or SIGTERM; then, or at a second signal, the run ends at once (default 60)")
       ->check(CLI::Range(1u, 1u << 20))
       ->group(group);
+  command
+      .add_option(
+          "--on-nan", on_nan,
+          "When the loss or the gradients are not finite: stop (default) names the module, skip leaves the update out, ignore goes on")
+      ->check(CLI::IsMember({"stop", "skip", "ignore"}))
+      ->group(group);
+  command.add_option("--check-every", options.check_every, "Steps between comparisons of the data-parallel copies' parameters")
+      ->check(CLI::Range(1L, 1L << 40))
+      ->group(group);
   auto* eval_data = command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")
                         ->type_name("DATA")
                         ->group(group);
@@ -229,6 +241,7 @@ void TrainFlags::run(CLI::App& command) {
   options.trainer.optimizer.beta2 = betas[1];
   options.trainer.optimizer.decay_1d = !no_decay_1d;
   options.trainer.seed = options.data.seed;
+  options.trainer.on_nan = engine::parse_on_nan(on_nan);
   gradients.apply(options.trainer);
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;

@@ -6,12 +6,64 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/graph/node.hpp>
 
 namespace ppengine::engine {
 
 const BatchInput* Batch::find(const std::string& name) const {
   const auto found = std::ranges::find(inputs, name, &BatchInput::name);
   return found == inputs.end() ? nullptr : &*found;
+}
+
+namespace {
+
+// The ids of an input of tokens must be below this: the rows of the table that they choose from, or the classes of the loss that has them
+// as targets. Negative targets are masked.
+struct TokenLimit {
+  int64_t below = INT32_MAX;
+  bool targets = true;
+};
+
+TokenLimit token_limit(const Graph& graph, int value) {
+  TokenLimit limit;
+  for (const Node& node : graph.nodes()) {
+    if (node.op->first_token() && node.inputs.front() == value) {
+      limit.below = std::min(limit.below, graph.parameters()[static_cast<size_t>(node.parameters.front())].whole_shape()[0]);
+      limit.targets = false;
+    }
+    if (node.output != graph.loss_value() || node.inputs.size() != 2 || node.inputs[1] != value) continue;
+    const ValueInfo& logits = graph.values()[static_cast<size_t>(node.inputs[0])];
+    int64_t classes = logits.width;
+    // A tensor-parallel rank has a part of them: all are in the weight that makes them, maybe behind ops without one (a soft cap).
+    const bool divided = std::ranges::any_of(graph.parameters(), [](const ParameterInfo& info) { return info.placement.is_split(); });
+    bool found = false;
+    for (int at = divided ? logits.producer : -1; at >= 0 && !found;) {
+      const Node& maker = graph.nodes()[static_cast<size_t>(at)];
+      for (int id : maker.parameters) {
+        const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+        if (!info.placement.is_split()) continue;
+        const bool inputs_first = info.linear_weight && info.file_layout == ops::WeightLayout::in_out;
+        classes = std::max(classes, info.whole_shape()[inputs_first ? 1 : 0]);
+        found = true;
+      }
+      at = maker.parameters.empty() && !maker.inputs.empty() ? graph.values()[static_cast<size_t>(maker.inputs.front())].producer : -1;
+    }
+    if (divided && !found) continue;  // who made them is not known: no limit
+    limit.below = std::min(limit.below, classes);
+  }
+  return limit;
+}
+
+}  // namespace
+
+void check_tokens(const Graph& graph, int value, std::span<const int32_t> tokens, int64_t length) {
+  const TokenLimit limit = token_limit(graph, value);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < limit.below && (tokens[i] >= 0 || limit.targets)) continue;
+    throw ConfigError(fmt::format("{}: {} at index {} (sequence {}, position {}) is not {} 0 to {}",
+                                  graph.values()[static_cast<size_t>(value)].name, tokens[i], i, static_cast<int64_t>(i) / length,
+                                  static_cast<int64_t>(i) % length, limit.targets ? "a class," : "in the vocabulary,", limit.below - 1));
+  }
 }
 
 void check_batch(const Graph& graph, const Batch& batch) {
@@ -26,6 +78,7 @@ void check_batch(const Graph& graph, const Batch& batch) {
     if (got != expected)
       throw ConfigError(
           fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, sequences, batch.length, width, expected, got));
+    if (tokens) check_tokens(graph, static_cast<int>(&value - graph.values().data()), input->tokens, batch.length);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,12 @@ struct Batch {
   const BatchInput* find(const std::string& name) const;
 };
 
-// Checks that the batch has every input of the graph in its right size; ConfigError names the first that does not fit.
+// Checks that the batch has every input of the graph in its right size, and that tokens are in range; ConfigError names the first that
+// does not fit.
 void check_batch(const Graph& graph, const Batch& batch);
+// ConfigError with index and number for the first token that is out of range: not in the vocabulary of an embedding, or not a class of the
+// loss that has them as targets (below zero: masked).
+void check_tokens(const Graph& graph, int value, std::span<const int32_t> tokens, int64_t length);
 
 // Targets that count: those that the loss reads and that are not masked (below zero).
 int64_t valid_tokens(const Graph& graph, const Batch& batch);

@@ -5,6 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
+#include <ppengine/engine/batch.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
@@ -136,8 +137,10 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     run.output_row = output_row;
     run.profile = profile_;
     run.tensor = options_.tensor;
-    if (const int64_t offset = stage.input_offset(input_); offset >= 0)
+    if (const int64_t offset = stage.input_offset(input_); offset >= 0) {
+      check_tokens(model_.graph(), input_, ids, static_cast<int64_t>(ids.size()));
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
+    }
     const auto at = static_cast<size_t>(stage.positions_offset());
     stream_.copy(shape.inputs.at(at), positions.data(), positions.size_bytes());
     give_rotary_rows(shape.inputs.at(at + positions.size_bytes()), positions, whole);

@@ -53,7 +53,9 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
       }
       on_output(inputs.microbatches[static_cast<size_t>(microbatch)].begin, output.shape[0], host_);
     };
+    pipeline.set_profile(profile_);
     pipeline.run(inputs);
+    pipeline.set_profile(nullptr);
     pipeline.on_output = nullptr;
     for (double one : pipeline.losses()) loss += one;
   }

@@ -26,6 +26,8 @@ class Evaluator {
   // On the ranks that have the last stage, of tensor-parallel ones on the first: the graph's output [sequences, length, width] for
   // sequences starting at `first`, f32 on the host.
   std::function<void(int64_t first, int64_t sequences, std::span<const float> output)> on_output;
+  // Measures every instruction from now on (slower); null: no more.
+  void set_profile(Profile* profile) { profile_ = profile; }
 
  private:
   Pipeline& pipeline_for(int microbatches);
@@ -36,6 +38,7 @@ class Evaluator {
   bool output_;
   std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of microbatches
   std::vector<float> host_;
+  Profile* profile_ = nullptr;
 };
 
 }  // namespace ppengine::engine

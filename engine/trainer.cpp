@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/stage/plan_memory.hpp>
-#include <ppengine/engine/stage/readiness.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/graph/verify.hpp>
+#include <ppengine/engine/stage/plan_memory.hpp>
+#include <ppengine/engine/stage/readiness.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -35,6 +35,8 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
                                   parallel.data));
   if (options_.optimizer_in_backward && options_.grad_clip > 0)
     throw ConfigError("clipping needs the norm of all gradients before the first update: use --grad-clip 0, or no updates in the backward");
+  if (options_.on_nan == OnNan::skip && options_.optimizer_in_backward)
+    throw ConfigError("an update that may be left out cannot happen in the backward: use --on-nan stop, or no updates in the backward");
 
   schedules::Plan plan = make_plan(parallel, /*inference=*/false);
   split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built

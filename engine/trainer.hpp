@@ -11,23 +11,33 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/engine/weights/optimizer.hpp>
-#include <ppengine/engine/parallel.hpp>
-#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/gradients/reducer.hpp>
 #include <ppengine/engine/gradients/tied_gradients.hpp>
 #include <ppengine/engine/measure/timeline.hpp>
+#include <ppengine/engine/parallel.hpp>
+#include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 
 namespace ppengine::engine {
+
+// What to do when the loss or the gradients' norm of a step is a NaN or an infinity.
+enum class OnNan {
+  stop,    // an Error on all ranks: the step, the rank and the first module that made it
+  skip,    // the update is left out, and training goes on with the next batch
+  ignore,  // nothing
+};
+OnNan parse_on_nan(std::string_view name);  // stop | skip | ignore; ConfigError otherwise
 
 struct TrainerOptions {
   ParallelOptions parallel;
   OptimizerOptions optimizer;
   double grad_clip = 0;  // 0: no clipping
   bool recompute = false;
+  OnNan on_nan = OnNan::stop;
   uint64_t seed = 0;  // of initial weights and dropout
 
   // Data parallel.
@@ -58,6 +68,7 @@ struct StepResult {
   double backward = 0;       // seconds of this rank's backwards
   double communication = 0;  // seconds in which buckets of this rank were being reduced
   double overlap = 0;        // of these, before its last forward or backward had ended
+  bool skipped = false;      // there was no update: OnNan::skip
 };
 
 class Trainer {
@@ -77,6 +88,9 @@ class Trainer {
   std::optional<StepResult> step_own(const Batch* mine, double lr, Uneven uneven = Uneven::average_active);
   // After weights were loaded: those of the first data-parallel rank go to the others. Not where they are sharded, nor with broadcast off.
   void synchronize();
+  // Compares the parameters of all data-parallel copies, bit by bit through checksums. All ranks call it. Error on all of them that names
+  // the ranks whose copy has drifted from the others'. Sharded parameters have no copies: nothing to compare.
+  void check_replicas();
   // Losses without an update, between steps.
   Evaluator& evaluator() { return *evaluator_; }
 
@@ -103,7 +117,10 @@ class Trainer {
   void check_settings(int64_t batch_size, int64_t length) const;
   void make_reducer();
   double run_share(const Share& share, double weight, bool last);
-  StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr);
+  // same_batches: all ranks have given the same.
+  StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches);
+  // Where the first NaN or infinity of the step comes from: "transformer.h.3.mlp.c_fc on rank 1". All ranks call it.
+  std::string find_not_finite(std::span<const Share> shares, bool same_batches);
   void fail(const std::exception& error);
   void add_times(StepResult& result) const;
 

@@ -78,7 +78,7 @@ StepResult Trainer::step(std::span<const Batch> batches, double lr) {
     shares.push_back(share_of(batch));
     held_.tokens += batch.sequences * batch.length;
   }
-  return update(shares, valid, 1.0, lr);
+  return update(shares, valid, 1.0, lr, true);
 }
 
 std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven uneven) {
@@ -102,10 +102,10 @@ std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven
                             optimizer_->steps() + 1));
   const double factor = uneven == Uneven::average_all ? double(active) / double(all.size()) : 1.0;
   const Share share{mine, 0, mine ? mine->sequences : 0, static_cast<uint64_t>(mesh_.place().data) << 32};
-  return update(std::span(&share, 1), valid, factor, lr);
+  return update(std::span(&share, 1), valid, factor, lr, false);
 }
 
-StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double factor, double lr) {
+StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches) {
   const auto begin = std::chrono::steady_clock::now();
   valid += held_.valid;
   if (valid == 0) throw ConfigError("every target of the batch is masked: there is nothing to learn from");
@@ -113,6 +113,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   const double weight = held_.batches > 0 ? held_.weight : factor / double(valid);
   scale_ = held_.batches > 0 ? factor / double(valid) / held_.weight : 1.0;
   lr_ = lr;
+  const int64_t number = optimizer_->steps() + 1;
   if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
   double loss = held_.loss;
   if (options_.optimizer_in_backward) optimizer_->begin_step();
@@ -127,16 +128,21 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   // The loss adds up over all ranks but tensor-parallel ones, which have the same; the norm over the stages of one data-parallel rank (they
   // are equal on the others), or over all where each has a part.
   const bool counts = mesh_.place().data == 0 || model_->sharding();
+  // A gradient that is not finite would spoil the weights, in which find_not_finite looks for the cause. What this rank knows costs
+  // nothing.
+  const bool ignores = options_.on_nan == OnNan::ignore;
+  bool finite = ignores || std::isfinite(GradientNorm::total(norm_->squares()));
   if (!counts) norm_->clear();
-  const bool clips = options_.grad_clip > 0;
-  if (!clips && !options_.optimizer_in_backward) optimizer_->begin_step();
-  // Without clipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
+  const bool clips = options_.grad_clip > 0, waits = clips || options_.on_nan == OnNan::skip;
+  if (!waits && !options_.optimizer_in_backward) optimizer_->begin_step();
+  // Without clipping or skipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
   for (int stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
       const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
       if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);
-      if (!clips && (!options_.optimizer_in_backward || tied)) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
+      finite = finite && (ignores || std::isfinite(GradientNorm::total(norm_->squares())));
+      if (!waits && finite && (!options_.optimizer_in_backward || tied)) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
     }
   }
   figures_ = norm_->squares();
@@ -146,10 +152,17 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   result.loss = figures_.back() / double(valid);
   figures_.pop_back();
   result.grad_norm = std::sqrt(GradientNorm::total(figures_)) * scale_;
-  if (clips) {
-    scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
-    optimizer_->step(pipeline_->stream(), lr, scale_);
+  if (!ignores && !(std::isfinite(result.loss) && std::isfinite(result.grad_norm))) {
+    if (options_.on_nan == OnNan::stop)
+      throw Error(
+          fmt::format("step {}: the loss is {} and the norm of the gradients {}; the first that is not finite comes from {}. A "
+                      "checkpoint saved before stays. Try a smaller --lr or --grad-clip; --on-nan skip leaves such updates out",
+                      number, result.loss, result.grad_norm, find_not_finite(shares, same_batches)));
+    result.skipped = true;
   }
+  if (clips && !result.skipped)
+    scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
+  if (waits && !result.skipped) optimizer_->step(pipeline_->stream(), lr, scale_);
   pipeline_->stream().wait();
   result.step = optimizer_->steps();
   result.tokens = held_.tokens;

@@ -4,11 +4,13 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/models/files/save_folder.hpp>
 
 namespace ppengine::models {
 
 ModelSource open_model(const std::string& folder_or_preset) {
   if (std::filesystem::is_directory(folder_or_preset)) {
+    finish_save(folder_or_preset);
     ModelConfig config = load_config(folder_or_preset);
     const std::int64_t positions = config.positions();
     return {std::move(config), folder_or_preset, positions};

@@ -1,21 +1,18 @@
-// Checkpoints, written aside by all ranks and swapped in at the end.
+// Checkpoints, written aside by all ranks and put in place at the end.
 #include <ppengine/runs/checkpoint.hpp>
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <functional>
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
+#include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 
 namespace ppengine::runs {
@@ -97,68 +94,28 @@ std::string state_json(const RunState& state, const engine::Optimizer& optimizer
   return json.dump(2) + "\n";
 }
 
-// Files that make the folder complete for Hugging Face: all small ones but the weights and what is written anew.
-void copy_companions(const fs::path& from, const fs::path& to) {
+// Files that make the folder complete for Hugging Face: all small ones but the weights, what is written anew, and what the folder has.
+void copy_companions(const fs::path& from, const fs::path& to, const fs::path& folder) {
   if (from.empty()) return;
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
     const bool wanted = entry.is_regular_file() &&
                         (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model") || name.ends_with(".jinja"));
-    if (!wanted || name == "config.json" || name == state_file || name.ends_with(".index.json")) continue;
+    if (!wanted || name == "config.json" || name == state_file || name == models::checksums_file || name.ends_with(".index.json")) continue;
+    if (fs::exists(folder / name) && !models::is_as_saved(folder, name)) continue;
     fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
   }
 }
 
-// The new folder takes the place of the old one in a single step where the system can swap names.
-void swap_in(const fs::path& fresh, const fs::path& folder) {
-  const fs::path old = folder.string() + ".old";
-  std::error_code ignored;
-  if (fs::exists(folder)) {
-    constexpr unsigned rename_exchange = 2;
-    if (syscall(SYS_renameat2, AT_FDCWD, fresh.c_str(), AT_FDCWD, folder.c_str(), rename_exchange) != 0) {
-      fs::remove_all(old, ignored);
-      rename_and_sync(folder, old);
-      rename_and_sync(fresh, folder);
-    }
-    fs::remove_all(fresh, ignored);
-    fs::remove_all(old, ignored);
-  } else {
-    rename_and_sync(fresh, folder);
-  }
-  sync_folder(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
-}
-
-fs::path without_slash(const fs::path& folder) {
-  const fs::path plain = fs::absolute(folder).lexically_normal();
-  return plain.has_filename() ? plain : plain.parent_path();
-}
-
-// Where a checkpoint is written until it is whole.
-fs::path aside_of(const fs::path& folder) { return folder.string() + ".saving"; }
-
-void make_aside(const fs::path& aside) {
-  std::error_code failed;
-  fs::remove_all(aside, failed);
-  fs::create_directories(aside, failed);
-  if (failed) throw FileError(fmt::format("{}: cannot be made: {}", aside.string(), failed.message()));
-}
-
 }  // namespace
-
-void check_can_save(const fs::path& target) {
-  const fs::path folder = without_slash(target), aside = aside_of(folder);
-  if (fs::exists(folder) && !fs::is_directory(folder))
-    throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
-  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
-    throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
-  make_aside(aside);
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
-}
 
 std::optional<SavedCheckpoint> find_checkpoint(const fs::path& folder) {
   const fs::path file = folder / state_file;
   struct stat info{};
+  try {
+    models::finish_save(folder);
+  } catch (const Error&) {  // not ours to write to
+  }
   if (stat(file.c_str(), &info) != 0) return {};
   try {
     const nlohmann::json json = read_json(file, 1 << 20);
@@ -185,15 +142,15 @@ namespace {
 
 // complete(aside): what else belongs into the folder, on rank 0.
 void save(const fs::path& target, engine::Trainer& trainer, const std::vector<models::TensorSpec>& tensors, const RunState& state,
-          const std::function<void(const fs::path& aside)>& complete) try {
-  const fs::path folder = without_slash(target), aside = aside_of(folder);
+          const std::function<void(const fs::path& aside, const fs::path& folder)>& complete) try {
+  const fs::path folder = models::save_target(target), aside = models::files_aside(folder);
   comm::Communicator& world = trainer.mesh().world();
   engine::Optimizer& optimizer = trainer.optimizer();
   const auto states = optimizer.state_names();
   const models::SafetensorsLayout weights(tensors);
   const models::SafetensorsLayout moments(optimizer_tensors(tensors, states), UINT64_MAX, "optimizer");
   if (world.rank() == 0) {
-    make_aside(aside);
+    models::begin_save(folder);
     models::SafetensorsWriter::create(aside, weights);
     if (!states.empty()) models::SafetensorsWriter::create(aside, moments);
   }
@@ -209,9 +166,12 @@ void save(const fs::path& target, engine::Trainer& trainer, const std::vector<mo
   if (world.rank() == 0) {
     models::SafetensorsWriter::open(aside, weights).commit();
     if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
-    complete(aside);
+    complete(aside, folder);
     write_file_atomically(aside / state_file, state_json(state, optimizer));
-    swap_in(aside, folder);
+    if (const std::string tensor = state.finite_only ? models::first_not_finite(aside) : ""; !tensor.empty())
+      throw Error(
+          fmt::format("{} has a NaN or an infinity after step {}: not saved, {} stays as it was", tensor, state.step, folder.string()));
+    models::commit_save(folder);
   }
   world.barrier();
 } catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
@@ -247,17 +207,14 @@ void load_parameters(engine::Trainer& trainer, const models::WeightFiles& files)
 
 void save_checkpoint(const fs::path& target, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
                      const fs::path& model_folder) {
-  save(target, trainer, weight_tensors(config), state, [&](const fs::path& aside) {
-    copy_companions(model_folder, aside);
+  save(target, trainer, weight_tensors(config), state, [&](const fs::path& aside, const fs::path& folder) {
+    copy_companions(model_folder, aside, folder);
     write_file_atomically(aside / "config.json", models::config_json(config, "float32"));
   });
 }
 
 void save_checkpoint(const fs::path& folder, engine::Trainer& trainer, const RunState& state) {
-  const fs::path whole = without_slash(folder);
-  if (trainer.mesh().world().rank() == 0 && fs::exists(whole) && !fs::is_empty(whole) && !fs::exists(whole / state_file))
-    throw FileError(fmt::format("{}: holds files but no checkpoint: saving would replace it; name a new folder", whole.string()));
-  save(folder, trainer, weight_tensors(trainer.model().graph()), state, [](const fs::path&) {});
+  save(folder, trainer, weight_tensors(trainer.model().graph()), state, [](const fs::path&, const fs::path&) {});
 }
 
 void save_checkpoint(const fs::path& folder, engine::Trainer& trainer) {
@@ -275,6 +232,7 @@ namespace {
 
 RunState load(const fs::path& folder, engine::Trainer& trainer, const std::function<void(const models::WeightFiles&)>& load_all) {
   const fs::path file = folder / state_file;
+  models::finish_save(folder);
   if (!fs::exists(file))
     throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
   const nlohmann::json json = read_json(file, 1 << 20);
@@ -299,10 +257,12 @@ RunState load(const fs::path& folder, engine::Trainer& trainer, const std::funct
   optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
+  const models::Checksums checksums(folder);
   std::vector<float> host;
   const auto load_state = [&](size_t i, int stage) {
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       const models::StoredTensor& stored = stored_for(moments, info.name + "." + states[i], info);
+      checksums.verify(stored);
       host.resize(stored.elements);
       models::read_f32(stored, 0, stored.elements, host.data());
       trainer.model().parameters(stage).load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), host);

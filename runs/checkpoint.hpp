@@ -1,5 +1,6 @@
-// Checkpoints: a Hugging Face folder plus the optimizer's state and where the run was. Every rank writes its part; the folder takes its
-// name only when it is whole, and until then the one before stays.
+// Checkpoints: a Hugging Face folder plus the optimizer's state and where the run was. Every rank writes its part; files take
+// their names when all are whole, and until then those before stay (models/files/save_folder.hpp). Other files in the folder are left
+// alone.
 //
 // A graph of your own is saved and resumed in two lines, on any number of ranks, stages and schedules:
 //
@@ -24,11 +25,8 @@ struct RunState {
   models::DataPosition position;
   std::string data;                             // what --data was
   std::map<std::string, std::string> settings;  // what the run was made with, by the flag's name
+  bool finite_only = true;  // a NaN or an infinity in the weights or moments is an Error, and the checkpoint before stays
 };
-
-// FileError, before a run has done any work, where its checkpoint could not be written to `folder` or would replace something that is no
-// model folder.
-void check_can_save(const std::filesystem::path& folder);
 
 // A whole checkpoint in the folder: its step, and what tells it from one that was there before. Nothing where there is none: one that
 // was not finished lies elsewhere and is not looked at.

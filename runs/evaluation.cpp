@@ -7,14 +7,16 @@
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
-#include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
-#include <ppengine/runs/addition_answers.hpp>
+#include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>
-#include <ppengine/runs/generation.hpp>
+#include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
 #include <ppengine/models/files/weights.hpp>
+#include <ppengine/runs/addition_answers.hpp>
+#include <ppengine/runs/generation.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -69,6 +71,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   if (!options.ask.empty() && !models::addition::parse_question(options.ask))
     throw ConfigError(fmt::format("--ask '{}' is not a sum of two numbers from 0 to 99: give one as 23+58", options.ask));
   const models::ModelSource model = models::open_model(options.model);
+  if (model.folder) models::match_parameters(model.config, models::WeightFiles::open(*model.folder));  // before anything is built
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.parallel;
   const comm::Mesh mesh(world, parallel.mesh());
@@ -94,15 +97,18 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   stream.wait();
 
   engine::Evaluator evaluator(rank, parallel, mesh, !options.logits.empty() || adds);
-  const std::filesystem::path file = options.logits;
+  const std::filesystem::path file = follow_links(options.logits);
   const std::int64_t length = source->length(), vocabulary = model.config.vocabulary(),
                      sequences = count_sequences(*source, options.sequences);
   std::optional<models::SafetensorsWriter> writer;
   std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  const models::SafetensorsLayout layout({{"logits", models::StoredType::f32, {sequences, length, vocabulary}}}, UINT64_MAX, file.stem().string());
+  const models::SafetensorsLayout layout({{"logits", models::StoredType::f32, {sequences, length, vocabulary}}}, UINT64_MAX,
+                                         file.stem().string());
   if (!options.logits.empty()) {
     if (file.extension() != ".safetensors")
       throw ConfigError(fmt::format("--logits {}: the file's name must end in .safetensors", options.logits));
+    if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
+      throw FileError(fmt::format("{}: is not a regular file: ranks write their parts of the logits at once", options.logits));
     if (world.rank() == 0) models::SafetensorsWriter::create(folder, layout);
     world.barrier();
     writer = models::SafetensorsWriter::open(folder, layout);

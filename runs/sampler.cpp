@@ -54,6 +54,9 @@ std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32
       }
   }
   const std::int32_t best = argmax(logits);
+  if (std::isnan(logits[static_cast<std::size_t>(best)]))
+    throw Error(
+        "the model's output is not a number (NaN) for every token: its weights are damaged, or were saved after a run that diverged");
   if (options_.temperature == 0 || options_.top_k == 1) return best;
   const float largest = logits[static_cast<std::size_t>(best)];
   if (!(largest > lowest) || std::isinf(largest)) return best;

@@ -11,6 +11,8 @@
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/npy.hpp>
+#include <ppengine/models/files/parameters.hpp>
+#include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 #include <ppengine/runs/evaluation.hpp>
@@ -57,17 +59,22 @@ engine::Batch read_batch(const models::TokenSource& source, std::span<const std:
 }
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
-  if (!options.save.empty() && world.rank() == 0) check_can_save(options.save);
+  std::optional<models::SaveFolder> save_folder;  // locked until the run ends
+  if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
   const models::ModelSource model = models::open_model(options.model);
+  if (model.folder && options.resume.empty())  // before anything is built: a wrong configuration may ask for any amount of memory
+    models::match_parameters(model.config, models::WeightFiles::open(*model.folder));
   const auto graph = models::build_graph(model.config, {.dropout = options.dropout});
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
+  if (options.check_every > 0 && (parallel.data == 1 || parallel.shard))
+    throw ConfigError("--check-every compares data-parallel copies: it needs --dp 2 or more, without --shard");
   const std::int64_t batch_size =
       options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
 
   engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
-  RunState state{0, options.trainer.seed, {}, options.data.data, {}};
+  RunState state{.step = 0, .seed = options.trainer.seed, .position = {}, .data = options.data.data, .settings = {}};
   if (!options.resume.empty()) {
     state = load_checkpoint(options.resume, trainer, model.config);
     if (same_data(state.data, options.data.data))
@@ -81,6 +88,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   state.settings = options.settings;  // with what was chosen for this run: another number of ranks would choose otherwise
   if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
   if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
+  state.finite_only = options.trainer.on_nan != engine::OnNan::ignore;
   trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank)
@@ -120,6 +128,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       if (!options.record) timeline.clear(), reductions.clear();
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+      if (options.check_every > 0 && state.step % options.check_every == 0) trainer.check_replicas();
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();

@@ -28,16 +28,17 @@ struct TrainingOptions {
   engine::TrainerOptions trainer;
   engine::LrSchedule lr;
   std::int64_t steps = 100;
-  int accumulate = 1;               // batches whose gradients make one update
-  bool dropout = false;             // the configuration's dropout
-  std::string save;                 // folder; empty: no checkpoints
-  std::int64_t save_every = 0;      // steps; 0: at the end only
-  std::string resume;               // checkpoint to go on from
-  std::string eval_data;            // empty: no evaluation between steps
-  std::int64_t eval_every = 0;      // 0: at the end only
-  std::int64_t eval_sequences = 0;  // 0: all of a file, 64 of made-up data
+  int accumulate = 1;                           // batches whose gradients make one update
+  bool dropout = false;                         // the configuration's dropout
+  std::string save;                             // folder; empty: no checkpoints
+  std::int64_t check_every = 0;                 // steps between comparisons of the data-parallel copies; 0: none
+  std::int64_t save_every = 0;                  // steps; 0: at the end only
+  std::string resume;                           // checkpoint to go on from
+  std::string eval_data;                        // empty: no evaluation between steps
+  std::int64_t eval_every = 0;                  // 0: at the end only
+  std::int64_t eval_sequences = 0;              // 0: all of a file, 64 of made-up data
   std::map<std::string, std::string> settings;  // what checkpoints say the run was made with; the command line restores its flags from it
-  bool record = false;              // keep the timelines of all steps (traces), not only of the last one
+  bool record = false;                          // keep the timelines of all steps (traces), not only of the last one
 };
 
 struct RunInfo {

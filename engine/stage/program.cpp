@@ -83,6 +83,7 @@ void measure(const Instruction& instruction, const Run& run) {
   instruction.run(run);
   run.stream.wait();
   run.profile->add(instruction.kind, std::chrono::duration<double>(comm::Clock::now() - begin).count());
+  if (run.profile->watch) run.profile->watch(instruction, run);
 }
 
 void execute_one(const Instruction& instruction, const Run& run) {

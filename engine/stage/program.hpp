@@ -44,9 +44,13 @@ struct BufferInfo {
   bool placed = false;  // region and offset are final
 };
 
+struct Run;
+struct Instruction;
+
 // Where the time goes: seconds and calls by what an instruction is. Measuring waits after every instruction.
 class Profile {
  public:
+  std::function<void(const Instruction&, const Run&)> watch;  // called after each one, when it is done; may be empty
   struct Entry {
     double seconds = 0;
     int64_t calls = 0;

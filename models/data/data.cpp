@@ -39,6 +39,11 @@ class Tokens {
     }
     return std::get<Ids>(from_).ids[index];
   }
+  // FileError where the file has become shorter.
+  void expect_whole() const {
+    if (const auto* npy = std::get_if<NpyFile>(&from_)) npy->expect_whole();
+    if (const auto* raw = std::get_if<Raw>(&from_)) raw->file.expect_whole();
+  }
   std::string path() const {
     if (const auto* npy = std::get_if<NpyFile>(&from_)) return npy->path().string();
     if (const auto* raw = std::get_if<Raw>(&from_)) return raw->file.path().string();
@@ -79,6 +84,7 @@ class FileSource : public TokenSource {
   void read(std::uint64_t index, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const override {
     const auto length = static_cast<std::uint64_t>(length_);
     PPENGINE_ASSERT(index < sequences_ && inputs.size() == length && targets.size() == length);
+    tokens_.expect_whole();
     const std::uint64_t start = index * (rows_ ? length + 1 : length);
     for (std::uint64_t i = 0; i <= length; ++i) {
       const std::int32_t token = check(start + i);

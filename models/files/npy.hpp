@@ -18,6 +18,7 @@ class NpyFile {
   std::uint64_t elements() const { return elements_; }
   std::int64_t at(std::uint64_t index) const;  // flat, row by row; u8 values above 2^63 - 1 come out negative
   const std::filesystem::path& path() const { return map_.path(); }
+  void expect_whole() const { map_.expect_whole(); }  // FileError where the file has become shorter since it was opened
 
  private:
   MappedFile map_;

@@ -23,16 +23,15 @@ std::uint64_t tensor_bytes(const TensorSpec& tensor) {
 
 std::filesystem::path aside(const std::filesystem::path& folder, const std::string& file_name) { return folder / (file_name + ".part"); }
 
-// <stem>.safetensors, <stem>-00001-of-00002.safetensors, <stem>.safetensors.index.json
-bool belongs_to_stem(const std::string& file_name, const std::string& stem) {
+}  // namespace
+
+bool is_shard_of(const std::string& file_name, const std::string& stem) {
   if (file_name == stem + ".safetensors" || file_name == stem + ".safetensors.index.json") return true;
   const std::string end = ".safetensors";
   if (!file_name.starts_with(stem + "-") || !file_name.ends_with(end)) return false;
   const std::string middle = file_name.substr(stem.size() + 1, file_name.size() - stem.size() - 1 - end.size());
   return middle.size() >= 14 && middle.find_first_not_of("0123456789-of") == std::string::npos && middle.find("-of-") != std::string::npos;
 }
-
-}  // namespace
 
 SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes, const std::string& stem,
                                      const std::map<std::string, std::string>& metadata)
@@ -145,7 +144,7 @@ void SafetensorsWriter::commit() {
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
     std::error_code ignored;
-    if (belongs_to_stem(name, layout_.stem()) && std::find(fresh.begin(), fresh.end(), name) == fresh.end())
+    if (is_shard_of(name, layout_.stem()) && std::find(fresh.begin(), fresh.end(), name) == fresh.end())
       std::filesystem::remove(entry.path(), ignored);
   }
 }

@@ -55,6 +55,9 @@ class SafetensorsLayout {
   std::uint64_t total_bytes_ = 0;
 };
 
+// <stem>.safetensors, <stem>-00001-of-00002.safetensors, <stem>.safetensors.index.json
+bool is_shard_of(const std::string& file_name, const std::string& stem);
+
 // The files of a layout, written aside in the folder as <file_name>.part and renamed by commit().
 //   one rank: create(); then all ranks, after a barrier: open(), write() their parts, sync();
 //   then, after another barrier, one rank: commit().

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/parameters.hpp>
 
 namespace ppengine::models {
@@ -11,6 +12,7 @@ namespace ppengine::models {
 void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files) {
   const auto list = list_parameters(config);
   const auto stored = match_parameters(config, files);
+  const Checksums checksums(files.path());
   std::vector<float> host;
   for (int stage : model.stages()) {
     engine::ParameterStore& parameters = model.parameters(stage);
@@ -21,6 +23,7 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
       while (index < list.size() && list[index].name != info.name) ++index;
       PPENGINE_ASSERT(index < list.size() && stored[index]->elements == elements);
       const StoredTensor& tensor = *stored[index];
+      checksums.verify(tensor);
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
       if (tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
         parameters.load(stream, range, {mapped, elements});

@@ -16,8 +16,11 @@ bool Command::done() const {
 // runtime seats as many threads as there are cores, its own included, and hands the wait of one that finds no seat to a seated thread,
 // which may be in the middle of what is waited for: then nothing moves any more. So one thread of the process may wait inside the
 // runtime, and the others look again now and then. For the same reason a host task never waits for a kernel.
+namespace {
+std::mutex seat;
+}
+
 void Command::wait(sycl::queue& queue) const {
-  static std::mutex seat;
   sycl::event waited = event;
   if (host_task || !queue.get_device().is_cpu()) return waited.wait();
   for (int looks = 0; !done(); ++looks) {
@@ -90,6 +93,21 @@ void Stream::Impl::submitted(Command command) {
   }
 }
 
+namespace {
+
+// The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits
+// for the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
+// It goes into the runtime like any other wait, hence the seat; where that is taken, a later one will do. A prime, so that a thread
+// with several streams comes to each of them.
+void forget_host_tasks(sycl::queue& queue) {
+  constexpr unsigned every = 61;
+  thread_local unsigned waits = 0;
+  if (++waits % every != 0) return;
+  if (const std::unique_lock lock(seat, std::try_to_lock); lock) queue.wait();
+}
+
+}  // namespace
+
 // From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.
 void Stream::Impl::wait() {
   launch_held_back();
@@ -100,6 +118,7 @@ void Stream::Impl::wait() {
   next = 0;
   pending.clear();
   kernels_pending = host_tasks_pending = false;
+  forget_host_tasks(queue);
 }
 
 void* Stream::Impl::scratch(size_t bytes) {

@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoin
   for (const size_t victim : {size_t{0}, size_t{1}}) {
     const Outcome outcome = disturb(
         {"--timeout", "100", "--steps", "100000", "--save", save, "--save-every", "1"},
-        [&](const auto&) { return fs::exists(save + ".saving/model.safetensors.part") && saved_step(save) > static_cast<int>(victim); },
+        [&](const auto&) { return fs::exists(save + "/.saving/model.safetensors.part") && saved_step(save) > static_cast<int>(victim); },
         [&](const auto& ranks) { kill(ranks[victim], SIGKILL); }, "tiny");
     BOOST_TEST(outcome.code == 4, outcome.err);
     const int step = saved_step(save);

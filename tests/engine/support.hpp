@@ -13,6 +13,8 @@
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/schedules/lower.hpp>
 
+#include "../compare.hpp"
+
 namespace ppengine::engine::test {
 
 inline std::shared_ptr<ops::Device> shared_device() {
@@ -169,14 +171,9 @@ inline double difference(const Weights& got, const Weights& expected, std::strin
   for (const auto& [name, reference] : expected) {
     const auto& values = got.at(name);
     BOOST_REQUIRE_EQUAL(values.size(), reference.size());
-    double scale = 1e-6, error = 0;
-    for (size_t i = 0; i < reference.size(); ++i) {
-      scale = std::max(scale, std::abs(double(reference[i])));
-      const double off = std::abs(double(values[i]) - double(reference[i]));
-      if (!(off <= error) && !std::isnan(error)) error = off;  // not a number stays
-    }
-    if (!(error / scale <= largest)) {
-      largest = error / scale;
+    const double share = ppengine::test::largest_share(values, reference);
+    if (!(share <= largest)) {
+      largest = share;
       if (worst) *worst = name;
     }
   }

@@ -78,7 +78,7 @@ double directional_error(OneRank& model, int directions = 4) {
     model.write(moved);
     const double below = model.loss();
     model.write(start);
-    worst = std::max(worst, std::abs((above - below) / (2 * step) - slope) / std::abs(slope));
+    worst = ppengine::test::worse(worst, ppengine::test::relative((above - below) / (2 * step), slope));
   }
   return worst;
 }
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(are_the_same_whether_the_backward_is_split_or_whole) {
   BOOST_TEST(whole.loss() == split.loss());
   const auto a = whole.read(whole.parameters().gradients()), b = split.read(split.parameters().gradients());
   double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, double(std::abs(a[i] - b[i])));
+  for (size_t i = 0; i < a.size(); ++i) worst = ppengine::test::worse(worst, ppengine::test::distance(a[i], b[i]));
   BOOST_TEST(worst < 1e-6);
 }
 

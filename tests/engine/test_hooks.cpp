@@ -64,12 +64,7 @@ std::vector<double> exact(int ranks, bool full) {
 }
 
 double error(const std::vector<float>& got, const std::vector<double>& expected, size_t begin = 0) {
-  double largest = 0, scale = 0;
-  for (size_t i = begin; i < total; ++i) {
-    largest = std::max(largest, std::abs(double(got[i]) - expected[i]));
-    scale = std::max(scale, std::abs(expected[i]));
-  }
-  return largest / scale;
+  return ppengine::test::largest_share(got, expected, 1e-30, begin);
 }
 
 }  // namespace

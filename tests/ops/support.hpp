@@ -16,6 +16,8 @@
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
 
+#include "../compare.hpp"
+
 namespace ppengine::ops::support {
 
 // The CPU, opened once with oneDNN (where PPENGINE_ONEDNN allows it) and once without: kernels are compiled once for all tests.
@@ -112,14 +114,9 @@ inline std::vector<double> as_double(const std::vector<float>& values) { return 
 template <class Expected>
 void check_close(const std::string& what, const std::vector<float>& actual, const Expected& expected, double tolerance) {
   BOOST_REQUIRE_EQUAL(actual.size(), expected.size());
-  double largest = 0, magnitude = 1;
-  size_t where = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    magnitude = std::max(magnitude, std::abs(double(expected[i])));
-    const double difference = std::abs(double(actual[i]) - double(expected[i]));
-    if (!(difference <= largest)) largest = difference, where = i;  // a NaN counts as largest
-  }
-  const bool close = largest <= tolerance * magnitude;
+  const auto [largest, of_expected, where] = ppengine::test::largest_distance(actual, expected);
+  const double magnitude = std::max(1.0, of_expected);
+  const bool close = largest <= tolerance * magnitude && std::isfinite(largest);
   BOOST_CHECK_MESSAGE(close, what << ": largest difference " << largest << " at " << where << " of " << actual.size() << " (got "
                                   << (actual.empty() ? 0.f : actual[where]) << ", expected "
                                   << (actual.empty() ? 0.0 : double(expected[where])) << "), allowed " << tolerance * magnitude);

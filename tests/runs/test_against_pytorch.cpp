@@ -7,10 +7,11 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/threads.hpp>
-#include <ppengine/runs/evaluation.hpp>
 #include <ppengine/models/files/safetensors.hpp>
+#include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/training.hpp>
 
+#include "../compare.hpp"
 #include "../models/helpers.hpp"
 
 using namespace ppengine;
@@ -37,12 +38,7 @@ std::vector<float> values(const StoredTensor& tensor) {
 double difference(const StoredTensor& found, const StoredTensor& expected) {
   const auto a = values(found), b = values(expected);
   BOOST_REQUIRE_EQUAL(a.size(), b.size());
-  double most = 0, largest = 1e-2;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(double(a[i]) - double(b[i])));
-    largest = std::max(largest, std::abs(double(b[i])));
-  }
-  return most / largest;
+  return ppengine::test::largest_share(a, b, 1e-2);
 }
 
 struct Layout {
