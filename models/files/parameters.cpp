@@ -29,7 +29,8 @@ std::int64_t Parameter::elements() const {
 
 std::vector<Parameter> list_parameters(const ModelConfig& config) {
   std::vector<Parameter> list;
-  for (const engine::ParameterInfo& info : build_graph(config)->parameters())
+  const auto graph = build_graph(config);
+  for (const engine::ParameterInfo& info : graph->parameters())
     list.push_back({info.name, {info.shape.dims().begin(), info.shape.dims().end()}});
   return list;
 }

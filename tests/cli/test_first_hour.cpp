@@ -31,12 +31,12 @@ std::vector<std::string> words(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
 }
-Outcome ppengine(const std::string& arguments, const std::map<std::string, std::string>& environment = {}) {
+Outcome program(const std::string& arguments, const std::map<std::string, std::string>& environment = {}) {
   return run(words(arguments), environment);
 }
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 void check_refused(const std::string& arguments, const std::string& part) {
-  const Outcome outcome = ppengine(arguments);
+  const Outcome outcome = program(arguments);
   BOOST_TEST(outcome.code == 2, arguments);
   BOOST_TEST(outcome.out == "", arguments);
   BOOST_TEST(contains(outcome.err, part), arguments << ": " << outcome.err << " should contain " << part);
@@ -86,28 +86,28 @@ BOOST_AUTO_TEST_CASE(a_wrong_value_is_named_with_what_is_wrong_with_it) {
 }
 
 BOOST_AUTO_TEST_CASE(a_misspelt_variable_is_warned_of) {
-  const Outcome outcome = ppengine("plan --schedule 1f1b --ranks 2 --microbatches 2", {{"PPENGINE_STPES", "3"}});
+  const Outcome outcome = program("plan --schedule 1f1b --ranks 2 --microbatches 2", {{"PPENGINE_STPES", "3"}});
   BOOST_TEST(outcome.code == 0);
   BOOST_TEST(contains(outcome.err, "PPENGINE_STPES is no flag of any command and is not used; did you mean PPENGINE_STEPS?"), outcome.err);
   // Flags of other commands are fine: variables are set once for all.
-  BOOST_TEST(ppengine("plan --schedule 1f1b --ranks 2 --microbatches 2", {{"PPENGINE_SHARD", "1"}, {"PPENGINE_CACHE", "/tmp"}}).err == "");
+  BOOST_TEST(program("plan --schedule 1f1b --ranks 2 --microbatches 2", {{"PPENGINE_SHARD", "1"}, {"PPENGINE_CACHE", "/tmp"}}).err == "");
 }
 
 BOOST_AUTO_TEST_CASE(interleaved_schedules_have_two_stages_a_rank_by_default) {
   for (const char* schedule : {"interleaved1f1b", "loopedbfs", "zbvzerobubble"}) {
     const std::string request = std::string("plan --schedule ") + schedule + " --ranks 2 --microbatches 4 --format csv";
-    const Outcome made = ppengine(request);
+    const Outcome made = program(request);
     BOOST_TEST(made.code == 0);
-    BOOST_TEST(made.out == ppengine(request + " --stages 4").out);
+    BOOST_TEST(made.out == program(request + " --stages 4").out);
     BOOST_TEST(contains(made.out, "3F0"));
   }
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_file_sets_the_ranks_of_the_pipeline) {
   const Folder folder;
-  BOOST_REQUIRE(ppengine("plan --schedule 1f1b --ranks 2 --microbatches 4 --out " + (folder / "plan.csv")).code == 0);
+  BOOST_REQUIRE(program("plan --schedule 1f1b --ranks 2 --microbatches 4 --out " + (folder / "plan.csv")).code == 0);
   const std::string train = "train --model demo --data synthetic --seq-len 10 --steps 1 --json --plan " + (folder / "plan.csv");
-  const Outcome outcome = ppengine(train);
+  const Outcome outcome = program(train);
   BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   BOOST_TEST(lines(outcome.out).at(0).at("stages").size() == 2u);
   check_refused(train + " --pp 3", "plan.csv has 2 rows, and --pp is 3");
@@ -119,12 +119,12 @@ BOOST_AUTO_TEST_CASE(resuming_restores_what_the_checkpoint_was_made_with) {
   const std::string settings =
       "train --model demo --data task:addition --seq-len 10 --batch-size 8 --order shuffled --seed 5 --lr 0.01 --lr-schedule cosine --warmup 2 "
       "--betas 0.8,0.95 --no-decay-1d --grad-clip 1 --steps 6 --json";
-  const Outcome whole = ppengine(settings);
+  const Outcome whole = program(settings);
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
   const Outcome first = run(words(settings + " --save " + (folder / "run")), {}, "\"step\":3,");
   BOOST_REQUIRE_MESSAGE((first.code == 130 || first.code == 0), first.err);
   const auto reached = lines(first.out).size();
-  const Outcome rest = ppengine("train --json --pp 2 --resume " + (folder / "run"));
+  const Outcome rest = program("train --json --pp 2 --resume " + (folder / "run"));
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
   BOOST_TEST(rest.err == "");
   const auto expected = lines(whole.out), found = lines(rest.out);
@@ -135,19 +135,19 @@ BOOST_AUTO_TEST_CASE(resuming_restores_what_the_checkpoint_was_made_with) {
     BOOST_TEST(found[i].at("loss").get<double>() == expected[reached + i].at("loss").get<double>(), boost::test_tools::tolerance(1e-3));
   }
   // Flags that are given win, and those that differ are said.
-  const Outcome other = ppengine("train --json --steps 7 --lr 0.02 --batch-size 8 --resume " + (folder / "run"));
+  const Outcome other = program("train --json --steps 7 --lr 0.02 --batch-size 8 --resume " + (folder / "run"));
   BOOST_REQUIRE_MESSAGE(other.code == 0, other.err);
   BOOST_TEST(contains(other.err, "--lr is 0.02, and " + (folder / "run") + " was made with 0.01"), other.err);
   BOOST_TEST(contains(other.err, "--steps is 7"), other.err);  // a cosine ends there
   BOOST_TEST(!contains(other.err, "--batch-size"), other.err);
   // A restored value that cannot be used is named with where it comes from.
-  const Outcome wrong = ppengine("train --json --dp 3 --steps 8 --resume " + (folder / "run"));
+  const Outcome wrong = program("train --json --dp 3 --steps 8 --resume " + (folder / "run"));
   BOOST_TEST(wrong.code == 2);
   BOOST_TEST(contains(wrong.err, "--batch-size 8 cannot be divided over --dp 3"), wrong.err);
 }
 
 BOOST_AUTO_TEST_CASE(training_prints_its_result_on_stdout) {
-  const Outcome outcome = ppengine("train --model demo --data synthetic --seq-len 10 --steps 1");
+  const Outcome outcome = program("train --model demo --data synthetic --seq-len 10 --steps 1");
   BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   BOOST_TEST(outcome.out.starts_with("done at step 1 after "), outcome.out);
   BOOST_TEST(contains(outcome.out, "loss "));
@@ -155,8 +155,8 @@ BOOST_AUTO_TEST_CASE(training_prints_its_result_on_stdout) {
 }
 
 BOOST_AUTO_TEST_CASE(emulated_bf16_is_warned_of) {
-  const json devices = json::parse(ppengine("devices --json").out);
-  const Outcome outcome = ppengine("train --model demo --data synthetic --seq-len 10 --steps 1 --dtype bf16 --json");
+  const json devices = json::parse(program("devices --json").out);
+  const Outcome outcome = program("train --model demo --data synthetic --seq-len 10 --steps 1 --dtype bf16 --json");
   BOOST_TEST(outcome.code == 0);
   if (devices.at("devices").at(0).at("native_bf16") == false) BOOST_TEST(contains(outcome.err, "--dtype bf16:"), outcome.err);
 }
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(emulated_bf16_is_warned_of) {
 // Parameters of demo: 864000, of which attention and mlp (12 x 128^2 + 9 x 128 of a block's 13 x 128 biases and norms) are divided.
 BOOST_AUTO_TEST_CASE(inspect_divides_memory_over_tensor_and_data_parallel_ranks) {
   const auto rank = [](const std::string& flags) {
-    const Outcome outcome = ppengine("inspect demo --json " + flags);
+    const Outcome outcome = program("inspect demo --json " + flags);
     BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     return json::parse(outcome.out).at("ranks").at(0);
   };
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(inspect_divides_memory_over_tensor_and_data_parallel_ranks)
   BOOST_TEST((share > 0.5 && share < 0.52), share);
   BOOST_TEST(sharded.at("training").at("optimizer").get<std::int64_t>() * 4 == whole.at("training").at("optimizer").get<std::int64_t>());
   BOOST_TEST(sharded.at("training_bytes").get<std::int64_t>() < whole.at("training_bytes").get<std::int64_t>());
-  const std::string summary = ppengine("inspect demo --summary --stages 2").out, all = ppengine("inspect demo --stages 2").out;
+  const std::string summary = program("inspect demo --summary --stages 2").out, all = program("inspect demo --stages 2").out;
   BOOST_TEST(all.starts_with(summary));
   BOOST_TEST(contains(summary, "gpt2: 864000 parameters"));
   BOOST_TEST(!contains(summary, "transformer.h.0.attn.c_attn.weight"));
@@ -182,23 +182,23 @@ BOOST_AUTO_TEST_CASE(inspect_divides_memory_over_tensor_and_data_parallel_ranks)
 }
 
 BOOST_AUTO_TEST_CASE(help_is_a_command_too) {
-  BOOST_TEST(ppengine("help").out == ppengine("--help").out);
-  const Outcome bench = ppengine("help bench train");
+  BOOST_TEST(program("help").out == program("--help").out);
+  const Outcome bench = program("help bench train");
   BOOST_TEST(bench.code == 0);
-  BOOST_TEST(bench.out == ppengine("bench train --help").out);
+  BOOST_TEST(bench.out == program("bench train --help").out);
   BOOST_TEST(contains(bench.out, "--repeat N"));
   BOOST_TEST(!contains(bench.out, "INT"));
-  BOOST_TEST(contains(ppengine("bench --help").out, "ppengine bench train --model gpt2"));
-  BOOST_TEST(!contains(ppengine("bench --help").out, "ppengine devices"));
-  BOOST_TEST(contains(ppengine("train --help").out, "162 M parameters"));
-  std::istringstream lines(ppengine("train --help").out);
+  BOOST_TEST(contains(program("bench --help").out, "ppengine bench train --model gpt2"));
+  BOOST_TEST(!contains(program("bench --help").out, "ppengine devices"));
+  BOOST_TEST(contains(program("train --help").out, "162 M parameters"));
+  std::istringstream lines(program("train --help").out);
   for (std::string line; std::getline(lines, line);)
     if (!line.starts_with("  ppengine ")) BOOST_TEST(line.size() <= 120u, line);  // examples are one line each
   check_refused("help xyzzy", "there is no command 'xyzzy'");
 }
 
 BOOST_AUTO_TEST_CASE(the_man_page_and_completions_name_every_command_and_flag) {
-  const std::string man = ppengine("help --man").out, bash = ppengine("completion bash").out, zsh = ppengine("completion zsh").out;
+  const std::string man = program("help --man").out, bash = program("completion bash").out, zsh = program("completion zsh").out;
   BOOST_TEST(man.starts_with(".TH PPENGINE 1"));
   BOOST_TEST(contains(man, ".SS bench train"));
   BOOST_TEST(contains(man, "\\fB\\-\\-microbatches\\fR \\fIN\\fR"));
@@ -228,11 +228,11 @@ BOOST_AUTO_TEST_CASE(the_cache_is_shown_and_cleared_and_nothing_beside_it) {
   std::ofstream(folder / "kernels/a/one.bin") << "12345";
   std::ofstream(folder / "toolchain/keep") << "x";
   const std::map<std::string, std::string> environment{{"PPENGINE_CACHE", folder / ""}};
-  const json shown = json::parse(ppengine("cache --json", environment).out);
+  const json shown = json::parse(program("cache --json", environment).out);
   BOOST_TEST(shown.at("files") == 1);
   BOOST_TEST(shown.at("bytes") == 5);
-  BOOST_TEST(contains(ppengine("cache", environment).out, "1 file, "));
-  const Outcome cleared = ppengine("cache clear", environment);
+  BOOST_TEST(contains(program("cache", environment).out, "1 file, "));
+  const Outcome cleared = program("cache clear", environment);
   BOOST_TEST(cleared.code == 0);
   BOOST_TEST(contains(cleared.out, "removed 1 file"));
   BOOST_TEST(!std::filesystem::exists(folder / "kernels"));
@@ -240,7 +240,10 @@ BOOST_AUTO_TEST_CASE(the_cache_is_shown_and_cleared_and_nothing_beside_it) {
 }
 
 BOOST_AUTO_TEST_CASE(charts_fit_the_window_and_a_dumb_terminal_gets_plain_text) {
-  if (!std::filesystem::exists("/usr/bin/script")) return BOOST_TEST_MESSAGE("skipped: no /usr/bin/script to make a terminal with");
+  if (!std::filesystem::exists("/usr/bin/script")) {
+    BOOST_TEST_MESSAGE("skipped: no /usr/bin/script to make a terminal with");
+    return;
+  }
   for (const int columns : {60, 90}) {
     const Outcome dumb = in_terminal(columns, "dumb", "plan --schedule interleaved1f1b --ranks 4 --microbatches 16");
     BOOST_TEST(dumb.code == 0);
@@ -256,11 +259,11 @@ BOOST_AUTO_TEST_CASE(charts_fit_the_window_and_a_dumb_terminal_gets_plain_text) 
 
 BOOST_AUTO_TEST_CASE(cells_of_charts_can_name_their_stage) {
   const std::string request = "plan --schedule 1f1b --ranks 2 --microbatches 2 --labels ";
-  BOOST_TEST(contains(ppengine(request + "stage").out, "1F0 1B0"));
-  BOOST_TEST(contains(ppengine(request + "microbatch").out, "F0 B0"));
-  BOOST_TEST(contains(ppengine(request + "stage --format svg").out, ">1F</text>"));
-  BOOST_TEST(contains(ppengine(request + "auto --format svg").out, ">F</text>"));
-  BOOST_TEST(contains(ppengine(request + "auto --format html").out, "fit();"));
+  BOOST_TEST(contains(program(request + "stage").out, "1F0 1B0"));
+  BOOST_TEST(contains(program(request + "microbatch").out, "F0 B0"));
+  BOOST_TEST(contains(program(request + "stage --format svg").out, ">1F</text>"));
+  BOOST_TEST(contains(program(request + "auto --format svg").out, ">F</text>"));
+  BOOST_TEST(contains(program(request + "auto --format html").out, "fit();"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -94,7 +94,9 @@ BOOST_AUTO_TEST_CASE(targets_are_compared_with_all_classes_where_ranks_divide_th
   on_ranks(2, [&](comm::Communicator& world) {
     auto graph = std::make_shared<Graph>(*small_graph());
     graph->tensor_plan({{"embed", TensorSplit::vocabulary, {}}, {"head", TensorSplit::vocabulary, {}}});
-    Trainer trainer(graph, {.parallel = {.tensor = 2}}, world, sequences, length);
+    TrainerOptions options;
+    options.parallel.tensor = 2;
+    Trainer trainer(graph, options, world, sequences, length);
     const double loss = trainer.step(small_batch(), 1e-3).loss;  // all eleven tokens occur
     Batch batch = small_batch();
     batch.inputs[1].tokens[4] = vocabulary;
@@ -108,7 +110,9 @@ BOOST_AUTO_TEST_CASE(targets_are_compared_with_all_classes_where_ranks_divide_th
 BOOST_AUTO_TEST_CASE(the_module_and_the_rank_that_made_a_nan_are_named_on_all_ranks) {
   for (const int ranks : {1, 2}) {
     on_ranks(ranks, [&](comm::Communicator& world) {
-      TrainerOptions options{.parallel = {.pipeline = ranks, .microbatches = 2}};
+      TrainerOptions options;
+      options.parallel.pipeline = ranks;
+      options.parallel.microbatches = 2;
       if (ranks == 2) options.parallel.split = {"h.2"};
       Trainer trainer(small_graph(), options, world, sequences, length);
       trainer.step(small_batch(), 1e-3);
@@ -124,7 +128,8 @@ BOOST_AUTO_TEST_CASE(the_module_and_the_rank_that_made_a_nan_are_named_on_all_ra
 BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_the_weights_as_they_are) {
   for (const int copies : {1, 2}) {
     on_ranks(copies, [&](comm::Communicator& world) {
-      TrainerOptions options{.parallel = {.data = copies}};
+      TrainerOptions options;
+      options.parallel.data = copies;
       options.on_nan = OnNan::skip;
       Trainer trainer(small_graph(), options, world, sequences, length);
       const double loss = trainer.evaluator().run(small_batch()).loss();
@@ -145,7 +150,10 @@ BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_the_weights_as_they_are) {
 
 BOOST_AUTO_TEST_CASE(a_copy_that_has_drifted_is_named) {
   on_ranks(3, [&](comm::Communicator& world) {
-    Trainer trainer(small_graph(), {.parallel = {.data = 3, .microbatches = 1}}, world, 3 * sequences, length);
+    TrainerOptions options;
+    options.parallel.data = 3;
+    options.parallel.microbatches = 1;
+    Trainer trainer(small_graph(), options, world, 3 * sequences, length);
     Batch batch = small_batch();
     for (auto& input : batch.inputs) {
       const auto once = input.tokens;
@@ -165,7 +173,9 @@ BOOST_AUTO_TEST_CASE(a_copy_that_has_drifted_is_named) {
 // Every step once kept the events of its host tasks, 2 to 70 KB: in 1200 steps of this model several MB.
 BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_steps) {
   on_ranks(1, [&](comm::Communicator& world) {
-    Trainer trainer(small_graph(), {.parallel = {.microbatches = 4}}, world, sequences, length);
+    TrainerOptions options;
+    options.parallel.microbatches = 4;
+    Trainer trainer(small_graph(), options, world, sequences, length);
     const Batch batch = small_batch();
     for (int i = 0; i < 300; ++i) trainer.step(batch, 1e-4);
     const int64_t before = resident_bytes();

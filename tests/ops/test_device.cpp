@@ -120,13 +120,16 @@ BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
 }
 
 // Only where kernels were compiled with the library (the target ppengine_kernels), and not for fewer instructions than this CPU has.
-const boost::unit_test::precondition with_shipped_kernels([](boost::unit_test::test_unit_id) {
-  return !std::getenv("PPENGINE_ISA") &&
-         std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
-});
+bool has_shipped_kernels() {
+  const bool shipped = !std::getenv("PPENGINE_ISA") &&
+                       std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
+  if (!shipped) BOOST_TEST_MESSAGE("skipped: no kernels were compiled with this library for this CPU");
+  return shipped;
+}
 
 // The key of every file in lib/ppengine/kernels fits the sources in the library and this CPU: nothing is compiled and so nothing kept.
-BOOST_AUTO_TEST_CASE(kernels_compiled_with_the_library_are_used_as_they_are, *with_shipped_kernels) {
+BOOST_AUTO_TEST_CASE(kernels_compiled_with_the_library_are_used_as_they_are) {
+  if (!has_shipped_kernels()) return;
   const OwnCache cache("all");
   BOOST_TEST(twice_five() == 10.0f);
   const auto device = Device::open("cpu");
@@ -135,7 +138,8 @@ BOOST_AUTO_TEST_CASE(kernels_compiled_with_the_library_are_used_as_they_are, *wi
 }
 
 // As on a CPU of another kind.
-BOOST_AUTO_TEST_CASE(kernels_in_spirv_serve_other_cpus, *with_shipped_kernels) {
+BOOST_AUTO_TEST_CASE(kernels_in_spirv_serve_other_cpus) {
+  if (!has_shipped_kernels()) return;
   const OwnCache cache("spirv");
   BOOST_TEST(twice_five() == 10.0f);
   BOOST_REQUIRE_EQUAL(cache.programs().size(), 1u);  // compiled for this CPU, and kept
