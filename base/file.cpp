@@ -31,10 +31,15 @@ namespace {
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(errno)));
 }
 
-int open_or_fail(const std::filesystem::path& path, int flags, const char* action) {
+int open_file(const std::filesystem::path& path, int flags) {
   int fd;
   do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+int open_or_fail(const std::filesystem::path& path, int flags, const char* action) {
+  const int fd = open_file(path, flags);
   if (fd < 0) fail(path, action);
   return fd;
 }
@@ -167,7 +172,8 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
     return;
   }
   aside_ = folder_of(path_) / fmt::format(".{}.{}.{}.part", path_.filename().string(), ::getpid(), counter++);
-  fd_ = open_or_fail(aside_, O_WRONLY | O_CREAT | O_TRUNC, "create");
+  fd_ = open_file(aside_, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd_ < 0) fail(path_, "be written");  // the name that the user knows
   struct stat before{};
   if (::stat(path_.c_str(), &before) == 0) (void)!::fchmod(fd_, before.st_mode & 07777);  // who could read it before still can
 }

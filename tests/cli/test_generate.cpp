@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(wrong_prompts_are_refused_in_one_line) {
   check_refused({"--ids", "1,x"}, "'x' is not a token number");
   check_refused({"--ids", ""}, "not a token number");
   check_refused({"--ids", "1,100000"}, "token 100000");
-  check_refused({"--ids", "1", "--prompt", "a"}, "excludes");
+  check_refused({"--ids", "1", "--prompt", "a"}, "cannot go with");
   check_refused({"--ids", "1", "--temperature", "-1"}, "--temperature");
   check_refused({"--ids", "1", "--top-p", "0"}, "--top-p");
   check_refused({"--prompts", "/no/such/file"}, "/no/such/file");

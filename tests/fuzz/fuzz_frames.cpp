@@ -21,7 +21,7 @@ void use(const net::Frame& frame) {
   switch (frame.kind) {
     case net::hello: {
       const auto said = net::Hello::unpack(frame.contents);
-      expect(said.expected_proof("secret", "challenge") != said.proof);
+      expect(said.expected_proof("secret", "challenge").size() == 32);  // not compared: libFuzzer sees what a comparison wants, and gives it
       expect(net::Hello::unpack(said.pack()).version == said.version);
       break;
     }

@@ -24,8 +24,8 @@ std::vector<double> stored_values(const PackedWeight& weight, const std::vector<
       for (int64_t first = 0; first < weight.in; first += group) {
         const auto begin = stored.begin() + row * weight.in + first, end = begin + std::min(group, weight.in - first);
         const double least = *std::min_element(begin, end), step = bf16((*std::max_element(begin, end) - least) / 15), zero = bf16(least);
-        for (auto value = begin; value != end && step > 0; ++value)
-          *value = std::clamp(std::nearbyint((*value - zero) / step), 0.0, 15.0) * step + zero;
+        for (auto value = begin; value != end; ++value)
+          *value = step > 0 ? std::clamp(std::nearbyint((*value - zero) / step), 0.0, 15.0) * step + zero : zero;
       }
     return stored;
   }
