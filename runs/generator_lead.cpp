@@ -118,11 +118,11 @@ void Generator::Impl::prefill(int group, std::size_t sequence, Running& running)
   const std::vector<std::int32_t>& prompt = running.request.prompt;
   const std::int64_t length = running.result.prompt_tokens, at = running.filled, count = std::min(options.chunk, length - at);
   Job job{at + count < length ? Job::prefill : Job::last_prefill,
-                group,
-                static_cast<std::int32_t>(sequence),
-                static_cast<std::int32_t>(at),
-                static_cast<std::int32_t>(count),
-                {}};
+          group,
+          static_cast<std::int32_t>(sequence),
+          static_cast<std::int32_t>(at),
+          static_cast<std::int32_t>(count),
+          {}};
   job.whole = static_cast<std::int32_t>(length);
   issue(job, {}, std::span(prompt).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)));
   running.filled += count;

@@ -15,7 +15,7 @@ std::string refused(const std::string& body, bool chat = false) {
   } catch (const ApiError& error) {
     BOOST_TEST(error.status == 400);
     const Json answer = Json::parse(error.body());
-    BOOST_TEST(answer["error"]["type"] == "invalid_request_error");
+    BOOST_TEST((answer["error"]["type"] == "invalid_request_error"));
     return answer["error"]["param"].is_null() ? "body" : answer["error"]["param"].get<std::string>();
   }
 }
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(fields_are_read) {
       parse_body(
           R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "max_completion_tokens": 3, "logprobs": true, "top_logprobs": 2})"),
       true);
-  BOOST_TEST(chat.messages[0]["content"] == "hi");
+  BOOST_TEST((chat.messages[0]["content"] == "hi"));
   BOOST_TEST(chat.max_tokens.value() == 3);
   BOOST_TEST(chat.sampling.logprobs == 2);
   BOOST_TEST(chat.sampling.temperature == 1.0);
