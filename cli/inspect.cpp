@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <ppengine/models/import/program.hpp>
 #include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
+#include "inspect_program.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -74,6 +76,7 @@ void print_text(const runs::Inspection& model) {
 }
 
 void InspectFlags::run() {
+  if (models::Program::is_program(model)) return inspect_program(model, stages > 0 ? stages : pp, split, json);
   engine::ParallelOptions& parallel = options.parallel;
   if (stages == 0 && !split.empty()) stages = static_cast<int>(split.size()) + 1;
   parallel.pipeline = pp > 0 ? pp : stages > 0 && schedule.empty() ? stages : 1;

@@ -139,7 +139,7 @@ void check_can_save(const fs::path& target) {
   const fs::path folder = without_slash(target), aside = aside_of(folder);
   if (fs::exists(folder) && !fs::is_directory(folder))
     throw FileError(fmt::format("{}: is a file: --save wants a folder", folder.string()));
-  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json"))
+  if (fs::exists(folder) && !fs::is_empty(folder) && !fs::exists(folder / "config.json") && !fs::exists(folder / "program.pt2"))
     throw FileError(fmt::format("{}: holds files but no model: saving would replace it; name a new folder", folder.string()));
   make_aside(aside);
   std::error_code ignored;
