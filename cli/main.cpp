@@ -89,6 +89,7 @@ int run(int argc, char** argv) {
   add_eval(app);
   add_inspect(app);
   add_generate(app);
+  add_merge(app);
   add_footers(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

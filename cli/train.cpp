@@ -10,6 +10,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/tensorboard.hpp>
 
 #include "commands.hpp"
 #include "plural.hpp"
@@ -37,13 +38,14 @@ struct TrainFlags {
   DataFlags data;
   GradientFlags gradients;
   double lr = 1e-3;
-  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off";
+  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", state_type = "f32";
   std::vector<double> betas{0.9, 0.999};
-  std::string trace, timeline;
+  std::string trace, timeline, tensorboard;
   unsigned grace = 60;
   bool no_decay_1d = false, json = false;
 
   void add(CLI::App& command);
+  void add_fine_tuning(CLI::App& command);
   void run(CLI::App& command);
   void survive_losses();
 };
@@ -51,19 +53,30 @@ struct TrainFlags {
 // Prints steps as JSON lines, or as a progress line with a summary at the end.
 class Reporter final : public runs::TrainingListener {
  public:
-  explicit Reporter(bool json) : json_(json) {}
+  Reporter(bool json, std::string tensorboard) : json_(json), tensorboard_(std::move(tensorboard)) {}
 
   void started(const runs::RunInfo& info) override {
     info_ = info;
     begin_ = std::chrono::steady_clock::now();
+    if (!tensorboard_.empty()) events_.emplace(tensorboard_);
     if (json_) return;
     progress_.note(fmt::format("{:.1f} M parameters, {} stages on {} ranks, {} microbatches, {} sequences of {} tokens a step, on {}",
                                double(info.parameters) / 1e6, info.stages, info.ranks, info.microbatches, info.batch_size,
                                info.sequence_length, info.device));
+    if (info.trained < info.parameters)
+      progress_.note(fmt::format("{} of {} parameters are trained ({:.2f} %)", info.trained, info.parameters,
+                                 100.0 * double(info.trained) / double(info.parameters)));
     progress_.note(stages_text(info.stage_places));
   }
 
   void stepped(const engine::StepResult& result, std::size_t peak_bytes) override {
+    if (events_)
+      events_->write(result.step, {{"train/loss", result.loss},
+                                   {"train/grad_norm", result.grad_norm},
+                                   {"train/learning_rate", result.lr},
+                                   {"speed/tokens_per_second", double(result.tokens) / result.seconds},
+                                   {"speed/idle_share", result.idle_share},
+                                   {"memory/peak_bytes", double(peak_bytes)}});
     if (json_) {
       nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
                           {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
@@ -82,6 +95,7 @@ class Reporter final : public runs::TrainingListener {
   }
 
   void evaluated(std::int64_t step, double loss) override {
+    if (events_) events_->write(step, {{"eval/loss", loss}});
     if (json_)
       fmt::print("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
     else
@@ -90,6 +104,13 @@ class Reporter final : public runs::TrainingListener {
 
   void saved(const std::string& folder, std::int64_t step) override {
     if (!json_) progress_.note(fmt::format("step {}: saved to {}", step, folder));
+  }
+
+  void noticed(const std::string& text) override {
+    if (json_)
+      log::warning(text);
+    else
+      progress_.note(text);
   }
 
   bool stop_requested() override { return interrupts > 0; }
@@ -109,6 +130,8 @@ class Reporter final : public runs::TrainingListener {
 
  private:
   bool json_;
+  std::string tensorboard_;  // folder; empty: none
+  std::optional<runs::TensorBoardFile> events_;
   runs::RunInfo info_;
   Progress progress_;
   std::chrono::steady_clock::time_point begin_;
@@ -123,11 +146,22 @@ void TrainFlags::add(CLI::App& command) {
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
-  command.add_option("--lr-schedule", lr_schedule, "constant or cosine")->check(CLI::IsMember({"constant", "cosine"}))->group(group);
+  command.add_option("--lr-schedule", lr_schedule, "constant, cosine, or wsd: warm-up, constant, then a straight fall")->check(CLI::IsMember({"constant", "cosine", "wsd"}))->group(group);
+  command.add_option("--decay-steps", options.lr.decay, "wsd: the last steps, in which the learning rate falls to --min-lr (default: a tenth)")
+      ->check(CLI::Range(1L, 1L << 40))
+      ->group(group);
+  command.add_option("--min-lr", options.lr.minimum, "cosine and wsd: the learning rate at the end (default 0)")
+      ->check(within(0.0, 1e3))
+      ->group(group);
   command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")
       ->check(CLI::Range(0L, 1L << 40))
       ->group(group);
-  command.add_option("--optimizer", optimizer, "adamw or sgd")->check(CLI::IsMember({"adamw", "sgd"}))->group(group);
+  command.add_option("--optimizer", optimizer, "adamw, sgd, or muon: for hidden layers' matrices, with adamw for the rest")
+      ->check(CLI::IsMember({"adamw", "sgd", "muon"}))
+      ->group(group);
+  command.add_option("--state-type", state_type, "Type of AdamW's moments: f32 (default) or bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->group(group);
   command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")
       ->check(within(0.0, 1e3))
       ->group(group);
@@ -160,14 +194,57 @@ void TrainFlags::add(CLI::App& command) {
           "Seconds that a step may still take after SIGINT or SIGTERM; then, or at a second signal, the run ends at once (default 60)")
       ->check(CLI::Range(1u, 1u << 20))
       ->group(group);
+  command.add_option("--keep", options.keep, "Checkpoints that stay: the last in DIR, those before in DIR.step-N (default 1)")
+      ->check(CLI::Range(1L, 1L << 20))
+      ->group(group);
+  command.add_flag("--save-async", options.save_async, "Train on while a checkpoint is written (a copy of what is saved is held in memory)")
+      ->group(group);
   command.add_option("--resume", options.resume, "Checkpoint to go on from")->type_name("DIR")->group(group);
   command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")->type_name("DATA")->group(group);
   command.add_option("--eval-every", options.eval_every, "Steps between evaluations")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--trace", trace, "Write what every rank did in all steps, for ui.perfetto.dev")->type_name("FILE")->group(group);
+  command.add_option("--tensorboard", tensorboard, "Write loss, norm, rate, speed, idle share and memory of every step for TensorBoard")
+      ->type_name("DIR")
+      ->group(group);
   command.add_option("--timeline", timeline, "Write a page with the last step as measured and as simulated, and draw it in the terminal")
       ->type_name("FILE.html")
       ->group(group);
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
+  add_fine_tuning(command);
+}
+
+void TrainFlags::add_fine_tuning(CLI::App& command) {
+  const char* group = "Fine-tuning";
+  command.add_option("--freeze", options.freeze, "Parameters whose name contains this regular expression are not trained")
+      ->type_name("REGEX")
+      ->group(group);
+  command.add_option("--only", options.only, "Only parameters whose name contains this regular expression are trained")
+      ->type_name("REGEX")
+      ->group(group);
+  auto* rank = command
+                   .add_option("--lora-rank", options.lora.rank,
+                               "Train low-rank terms (LoRA) of this rank beside frozen weights; --save writes an adapter that peft reads")
+                   ->check(CLI::Range(1L, 1L << 16))
+                   ->group(group);
+  command.add_option("--lora-alpha", options.lora.alpha, "LoRA: terms are multiplied by alpha / rank (default 8)")
+      ->check(within(0.0, 1e6))
+      ->needs(rank)
+      ->group(group);
+  command.add_option("--lora-dropout", options.lora.dropout, "LoRA: dropout of the terms' inputs (default 0)")
+      ->check(within(0.0, 0.999))
+      ->needs(rank)
+      ->group(group);
+  command
+      .add_option("--lora-targets", options.lora.targets,
+                  "LoRA: linears by how their names end, or all-linear (default: as peft, q_proj,v_proj or what they are packed into)")
+      ->delimiter(',')
+      ->type_name("NAME,...")
+      ->needs(rank)
+      ->group(group);
+  command.add_flag("--lora-rslora", options.lora.rank_stabilized, "LoRA: multiply by alpha / sqrt(rank)")->needs(rank)->group(group);
+  command.add_option("--adapter", options.adapter, "LoRA adapter to go on with: a folder that peft or --save has written")
+      ->type_name("DIR")
+      ->group(group);
 }
 
 // Where a run goes on after it has lost a rank: at the checkpoint that it has saved last, or where it began.
@@ -205,6 +282,16 @@ void TrainFlags::run(CLI::App& command) {
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;
   options.lr.steps = options.steps;
+  if (options.lr.shape == engine::LrShape::wsd) {
+    if (options.lr.decay == 0) options.lr.decay = std::max<std::int64_t>(1, options.steps / 10);
+    if (options.lr.decay + options.lr.warmup > options.steps)
+      throw ConfigError(fmt::format("--warmup {} and --decay-steps {} together are more than --steps {}", options.lr.warmup, options.lr.decay,
+                                    options.steps));
+  } else if (options.lr.decay > 0) {
+    throw ConfigError("--decay-steps goes with --lr-schedule wsd");
+  }
+  if (options.lr.minimum > lr) throw ConfigError(fmt::format("--min-lr {} is above --lr {}", options.lr.minimum, lr));
+  options.trainer.optimizer.state_type = state_type == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   options.dropout = dropout == "model";
   options.record = !trace.empty();
   for (const std::string& file : {trace, timeline}) check_writable(file);
@@ -214,7 +301,7 @@ void TrainFlags::run(CLI::App& command) {
     std::signal(SIGALRM, end_at_once);
     grace_seconds = grace;
   }
-  Reporter reporter(json);
+  Reporter reporter(json, tensorboard);
   runs::TrainingResult result;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
     runs::TrainingResult mine = runs::run_training(options, world, reporter);

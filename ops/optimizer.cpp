@@ -29,6 +29,19 @@ void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float*
                 size, root, rest1, step.beta2, rest2, step.epsilon);
 }
 
+void adamw_narrow(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, void* moment1, void* moment2,
+                  void* compute_copy, int64_t count) {
+  if (count <= 0) return;
+  const double correction1 = 1.0 - std::pow(static_cast<double>(step.beta1), static_cast<double>(step.step));
+  const double correction2 = 1.0 - std::pow(static_cast<double>(step.beta2), static_cast<double>(step.step));
+  const Split split = split_elements(stream.device(), count);
+  plain_kernel(stream.device(), PlainKernel::adamw_narrow)
+      .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, compute_copy, count, split.chunk,
+              step.gradient_scale, static_cast<float>(1.0 - static_cast<double>(step.lr) * step.weight_decay),
+              static_cast<float>(step.lr / correction1), static_cast<float>(std::sqrt(correction2)), 1.0f - step.beta1, step.beta2,
+              1.0f - step.beta2, step.epsilon, static_cast<int32_t>(step.step));
+}
+
 void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gradient, float* velocity, void* compute_copy, int64_t count) {
   if (count <= 0) return;
   const Split split = split_elements(stream.device(), count);

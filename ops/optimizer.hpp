@@ -17,6 +17,11 @@ struct AdamWStep {
 void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2,
            void* compute_copy, int64_t count);
 
+// The same with moments in bf16, rounded up or down at random with the right chances: what is too small for their steps is not lost. The
+// random numbers depend on the step and the element alone.
+void adamw_narrow(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, void* moment1, void* moment2,
+                  void* compute_copy, int64_t count);
+
 struct SgdStep {
   float lr = 1e-3f, momentum = 0.0f, weight_decay = 0.0f;
   bool first = false;  // the momentum buffer starts as the gradient

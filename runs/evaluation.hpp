@@ -24,6 +24,7 @@ EvaluationResult evaluate(const models::TokenSource& source, engine::Evaluator& 
 
 struct EvaluationOptions {
   std::string model;
+  std::string adapter;  // folder of a LoRA adapter; empty: none
   DataChoice data;
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;  // how the linears' weights are stored

@@ -3,13 +3,19 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
+#include <optional>
+#include <regex>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/models/files/adapter.hpp>
 #include <ppengine/models/files/npy.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/runs/checkpoint.hpp>
@@ -20,11 +26,19 @@ namespace {
 
 models::DataOptions data_options(const models::ModelSource& model, const DataChoice& choice) {
   models::DataOptions options;
+  const bool examples = choice.data.ends_with(".jsonl");
+  options.pack = choice.pack;
+  options.variable_lengths = choice.variable_lengths;
+  options.positions = model.config.positions();
+  if (examples) {
+    options.end_tokens = model.config.ids().eos;
+    options.folder = model.folder.value_or("");
+  }
   const bool sets_its_own = choice.data.ends_with(".npy") && models::NpyFile(choice.data).shape().size() == 2;
-  options.sequence_length = choice.sequence_length > 0 || sets_its_own ? choice.sequence_length : model.sequence_length;
+  options.sequence_length = choice.sequence_length > 0 || sets_its_own || examples ? choice.sequence_length : model.sequence_length;
   options.vocabulary = model.config.vocabulary();
   options.seed = choice.seed;
-  if (choice.data.ends_with(".txt")) options.tokenizer = model.tokenizer();
+  if (choice.data.ends_with(".txt") || examples) options.tokenizer = model.tokenizer();
   return options;
 }
 
@@ -45,21 +59,113 @@ std::unique_ptr<models::TokenSource> open_source(const models::ModelSource& mode
 
 engine::Batch read_batch(const models::TokenSource& source, std::span<const std::uint64_t> sequences) {
   const auto count = static_cast<std::int64_t>(sequences.size()), length = source.length();
-  engine::Batch batch{count, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
+  engine::Batch batch{count, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}, {}};
+  if (source.packed()) batch.inputs.push_back({engine::positions_input, {}, {}});
   for (auto& input : batch.inputs) input.tokens.resize(static_cast<std::size_t>(count * length));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto row = [&](auto& input) {
       return std::span(input.tokens).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length));
     };
-    source.read(sequences[static_cast<std::size_t>(i)], row(batch.inputs[0]), row(batch.inputs[1]));
+    const std::uint64_t index = sequences[static_cast<std::size_t>(i)];
+    source.read(index, row(batch.inputs[0]), row(batch.inputs[1]));
+    if (source.packed()) source.read_positions(index, row(batch.inputs[2]));
+    if (source.variable_lengths()) batch.lengths.push_back(source.used(index));
   }
   return batch;
 }
 
+models::ModelSource open_model_with_adapter(const std::string& model, const std::string& adapter) {
+  models::ModelSource source = models::open_model(model);
+  if (!adapter.empty() && !source.folder) throw ConfigError(fmt::format("--adapter {}: needs a model folder, not a preset", adapter));
+  source.adapter = adapter;
+  return source;
+}
+
+namespace {
+
+std::regex expression(const std::string& text, const char* flag) {
+  try {
+    return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    throw ConfigError(fmt::format("{} '{}' is not a regular expression: {}", flag, text, error.what()));
+  }
+}
+
+// What is trained: low-rank terms beside a frozen model, or the parameters that the expressions leave.
+std::shared_ptr<const engine::Graph> with_frozen(const TrainingOptions& options, std::shared_ptr<const engine::Graph> graph) {
+  if (options.freeze.empty() && options.only.empty()) return graph;
+  const std::regex freeze = expression(options.freeze, "--freeze"), only = expression(options.only, "--only");
+  bool any_frozen = options.freeze.empty(), any_only = options.only.empty();
+  auto result = std::make_shared<engine::Graph>(*graph);
+  result->freeze([&](const engine::ParameterInfo& info) {
+    const bool frozen = !options.freeze.empty() && std::regex_search(info.name, freeze);
+    const bool left_out = !options.only.empty() && !std::regex_search(info.name, only);
+    any_frozen = any_frozen || frozen;
+    any_only = any_only || !left_out;
+    return frozen || left_out;
+  });
+  if (!any_frozen) throw ConfigError(fmt::format("--freeze '{}' fits no parameter; 'ppengine inspect' lists them", options.freeze));
+  if (!any_only) throw ConfigError(fmt::format("--only '{}' fits no parameter; 'ppengine inspect' lists them", options.only));
+  if (result->trained_count() == 0) throw ConfigError("--freeze and --only leave no parameter to train");
+  return result;
+}
+
+// Of the run, and where there are low-rank terms their options: from the flags, or from the adapter or checkpoint to go on with.
+struct TrainedGraph {
+  std::shared_ptr<const engine::Graph> graph;
+  std::optional<engine::LoraOptions> lora;
+};
+
+TrainedGraph make_graph(const TrainingOptions& options, const models::ModelSource& model) {
+  TrainedGraph made{models::build_graph(model.config, {.dropout = options.dropout}), {}};
+  const std::string folder = !options.adapter.empty()                                                          ? options.adapter
+                             : !options.resume.empty() && models::is_adapter_folder(options.resume) ? options.resume
+                                                                                                               : "";
+  if (!folder.empty()) {
+    const models::Adapter adapter = models::Adapter::open(folder);
+    adapter.check(*made.graph);
+    if (options.lora.rank > 0 && options.lora.rank != adapter.options().rank)
+      throw ConfigError(fmt::format("--lora-rank {}: {} has rank {}; leave the flag out", options.lora.rank, folder, adapter.options().rank));
+    made.lora = adapter.options();
+  } else if (options.lora.rank > 0) {
+    made.lora = options.lora;
+    if (made.lora->targets.empty()) made.lora->targets = engine::default_lora_targets(*made.graph);
+  }
+  if (made.lora) made.graph = engine::add_lora(*made.graph, *made.lora);
+  made.graph = with_frozen(options, made.graph);
+  if (options.data.pack) made.graph = engine::pack_documents(*made.graph);
+  return made;
+}
+
+// A loss far above those of the last steps, and a rank that is much slower than the others.
+class Watch {
+ public:
+  std::optional<std::string> loss(const engine::StepResult& step) {
+    std::optional<std::string> notice;
+    if (recent_.size() == window) {
+      double mean = 0, spread = 0;
+      for (double one : recent_) mean += one / double(window);
+      for (double one : recent_) spread += (one - mean) * (one - mean) / double(window);
+      const double limit = mean + std::max(6.0 * std::sqrt(spread), 0.25 * std::abs(mean));
+      if (step.loss > limit)
+        notice = fmt::format("step {}: the loss jumped to {:.4f}; the mean of the last {} steps is {:.4f}", step.step, step.loss, window, mean);
+      recent_.erase(recent_.begin());
+    }
+    recent_.push_back(step.loss);
+    return notice;
+  }
+
+ private:
+  static constexpr std::size_t window = 20;
+  std::vector<double> recent_;
+};
+
+}  // namespace
+
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
   if (!options.save.empty() && world.rank() == 0) check_can_save(options.save);
-  const models::ModelSource model = models::open_model(options.model);
-  const auto graph = models::build_graph(model.config, {.dropout = options.dropout});
+  const models::ModelSource model = open_model_with_adapter(options.model, options.adapter);
+  const auto [graph, lora] = make_graph(options, model);
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
   const std::int64_t batch_size =
@@ -69,14 +175,14 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
   RunState state{0, options.trainer.seed, {}, options.data.data, {}};
   if (!options.resume.empty()) {
-    state = load_checkpoint(options.resume, trainer, model.config);
+    state = load_checkpoint(options.resume, trainer, model);
     if (same_data(state.data, options.data.data))
       sampler.seek(state.position);
     else
       log::warning(fmt::format("{} was trained on {}; {} starts from its beginning", options.resume, state.data, options.data.data));
     state.data = options.data.data;
   } else if (model.folder) {
-    models::load_weights(trainer.model(), trainer.pipeline().stream(), model.config, models::WeightFiles::open(*model.folder));
+    models::load_weights(trainer.model(), trainer.pipeline().stream(), model);
   }
   state.settings = options.settings;  // with what was chosen for this run: another number of ranks would choose otherwise
   if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
@@ -84,7 +190,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank)
-    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(),
+    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), graph->trained_count(), source->length(),
                       batch_size, static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name,
                       state.step + 1, options.steps, trainer.model().stage_places()});
 
@@ -94,16 +200,30 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     choice.data = options.eval_data;
     eval_source = open_source(model, choice);
   }
+  double best = std::numeric_limits<double>::infinity();  // loss of an evaluation
   const auto evaluate_now = [&] {
+    state.position = sampler.position();
     if (!eval_source) return;
     const EvaluationResult result = evaluate(*eval_source, trainer.evaluator(), batch_size, options.eval_sequences);
     if (first_rank) listener.evaluated(state.step, result.loss());
+    if (options.save.empty() || options.eval_every == 0 || !(result.loss() < best)) return;
+    best = result.loss();
+    save_checkpoint({options.save + ".best", 1, lora ? &*lora : nullptr, false}, trainer, model, state);
+    if (first_rank) listener.saved(options.save + ".best", state.step);
+  };
+  std::optional<Saving> saving;  // what is on its way
+  const auto finish_saving = [&] {
+    if (!saving) return;
+    saving->finish();
+    if (first_rank) listener.saved(options.save, saving->step());
+    saving.reset();
   };
   const auto save_now = [&] {
     if (options.save.empty()) return;
+    finish_saving();
     state.position = sampler.position();
-    save_checkpoint(options.save, trainer, model.config, state, model.folder.value_or(""));
-    if (first_rank) listener.saved(options.save, state.step);
+    saving.emplace(SaveOptions{options.save, options.keep, lora ? &*lora : nullptr, options.save_async}, trainer, model, state);
+    if (!options.save_async) finish_saving();
   };
 
   TrainingResult result;
@@ -111,6 +231,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   std::vector<engine::TimedReduction> reductions;
   std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
   std::int64_t saved_at = -1;
+  Watch watch;
   comm::abort_on_error(&world, [&] {
     while (state.step < options.steps && !result.interrupted) {
       for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
@@ -121,12 +242,15 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      if (const auto notice = watch.loss(result.last); notice && first_rank) listener.noticed(*notice);
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();
+      if (saving && world.allreduce_value(std::int64_t{!saving->written()}, comm::Reduce::max) == 0) finish_saving();
       if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
       if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     }
     if (saved_at != state.step) save_now();
+    finish_saving();
     if (!result.interrupted) evaluate_now();
   });
   for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))

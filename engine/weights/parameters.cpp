@@ -36,6 +36,11 @@ void in_parallel(size_t count, size_t elements, const Body& body) {
 }
 
 void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
+  if (info.init == Init::uniform) {
+    const uint64_t from = mix(seed) ^ hash_text(info.name);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = info.scale * ((static_cast<float>(mix(from + i) >> 40) + 0.5f) * 0x1p-23f - 1.0f);
+    return;
+  }
   if (info.init != Init::normal) {
     std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
     return;
@@ -75,7 +80,10 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
   std::vector<FlatItem> items;
   items.reserve(ids.size());
-  for (int id : ids) items.push_back({id, static_cast<size_t>(graph.parameters()[static_cast<size_t>(id)].shape.count()), 0});
+  for (int id : ids) {
+    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
+  }
   return make_layout(items, {.caps = {SIZE_MAX}});
 }
 
@@ -107,7 +115,10 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     copy_ = ops::Buffer(device, packed_bytes, counter);
   else
     values_ = ops::Buffer(device, room(whole_values()) * sizeof(float), counter);
-  if (training) gradients_ = ops::Buffer(device, room(shard_.whole_gradients) * sizeof(float), counter);
+  if (training) {
+    const size_t trained = shard_.whole_gradients ? trained_count() : local_trained_count();
+    gradients_ = ops::Buffer(device, std::max(trained, flat_alignment) * sizeof(float), counter);
+  }
   if (compute != ops::Type::f32) copy_ = ops::Buffer(device, room(shard_.whole_weights) * ops::size_of(compute), counter);
   ops::Stream stream(device);
   for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero: norms of gradients and updates go over them
@@ -123,7 +134,8 @@ const ParameterRange* ParameterStore::find(int id) const {
 std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
   std::vector<std::pair<size_t, size_t>> found;
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    const size_t end = ranges_[i].offset + ranges_[i].count, next = i + 1 < ranges_.size() ? ranges_[i + 1].offset : count();
+    const size_t end = ranges_[i].offset + ranges_[i].count,
+                 next = std::min(i + 1 < ranges_.size() ? ranges_[i + 1].offset : count(), trained_count());
     if (end < next) found.emplace_back(end, next);
   }
   return found;

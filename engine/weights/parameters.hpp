@@ -56,6 +56,9 @@ class ParameterStore {
   const ParameterRange* find(int id) const;
   const std::vector<Bucket>& buckets() const { return layout_.buckets; }
   size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
+  // Of that, what has gradients and optimizer state: not what is frozen or unused, which comes last.
+  size_t trained_count() const { return layout_.reduced; }
+  size_t local_trained_count() const { return layout_.reduced / static_cast<size_t>(shard_.ranks); }
   // What this rank holds of it: part `rank` of every bucket.
   const Shard& shard() const { return shard_; }
   bool sharded() const { return shard_.ranks > 1; }
@@ -69,7 +72,7 @@ class ParameterStore {
   bool whole_values() const { return shard_.whole_weights && compute_type_ == ops::Type::f32; }
   const Bucket& bucket_of(const ParameterRange& range) const { return layout_.buckets[static_cast<size_t>(range.bucket)]; }
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }  // by local
-  // Parts of the flat buffer that belong to no parameter: [begin, end). Few and short.
+  // Parts of the gradients' flat buffer that belong to no parameter: [begin, end). Few and short.
   std::vector<std::pair<size_t, size_t>> gaps() const;
 
   float* values() const { return values_.as<float>(); }        // null where weights are stored narrower (inference)
