@@ -7,10 +7,7 @@
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
-#if __has_include(<ppengine/models/chat/chat_template.hpp>)
 #include <ppengine/models/chat/chat_template.hpp>
-#define PPENGINE_CHAT_TEMPLATES
-#endif
 
 namespace ppengine::models {
 namespace {
@@ -24,12 +21,10 @@ bool begins_with(const std::vector<std::int32_t>& all, const std::vector<std::in
 ExampleMaker::ExampleMaker(const DataOptions& options) : tokenizer_(options.tokenizer), vocabulary_(options.vocabulary) {
   if (!options.end_tokens.empty() && tokenizer_) end_ = options.end_tokens.front();
   if (options.folder.empty()) return;
-#ifdef PPENGINE_CHAT_TEMPLATES
   if (const auto chat = ChatTemplate::load(options.folder))
     render_ = [chat = *chat](const nlohmann::json& messages, bool generation_prompt) {
       return chat.render(nlohmann::ordered_json(messages), generation_prompt);
     };
-#endif
 }
 
 std::vector<std::int32_t> ExampleMaker::encode(std::string_view text, bool special) const {
