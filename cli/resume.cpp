@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_saved(const CLI::Option& option) {
-  constexpr std::array others{"help", "model", "resume",    "save",    "save-every", "save-async", "keep",        "eval-data",
+  constexpr std::array others{"help", "dry-run", "model", "resume",    "save",    "save-every", "save-async", "keep",        "eval-data",
                               "json", "trace", "eval-every", "adapter", "timeline",   "verbose",    "tensorboard", "quiet"};
   if (option.get_lnames().empty()) return false;
   const std::string& name = option.get_lnames()[0];

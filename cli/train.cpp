@@ -106,6 +106,26 @@ class Reporter final : public runs::TrainingListener {
     if (!json_) progress_.note(fmt::format("step {}: saved to {}", step, folder));
   }
 
+  void planned(const runs::DryRun& run) override {
+    if (json_) {
+      fmt::print("{}\n", nlohmann::json{{"dry_run", true},
+                                        {"stages", stages_json(info_.stage_places)},
+                                        {"parameters", info_.parameters},
+                                        {"trained", info_.trained},
+                                        {"memory_bytes", run.memory_bytes},
+                                        {"steps", run.steps},
+                                        {"tokens", run.tokens},
+                                        {"step_seconds", run.step_seconds},
+                                        {"seconds", run.seconds}}
+                             .dump());
+      return;
+    }
+    std::string memory;
+    for (std::size_t bytes : run.memory_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));
+    progress_.note(fmt::format("dry run: {} steps of {:.3f} s, {} in all; {} tokens; {} MiB on the ranks; no weights were loaded", run.steps,
+                               run.step_seconds, duration_text(run.seconds), run.tokens, memory));
+  }
+
   void noticed(const std::string& text) override {
     if (json_)
       log::warning(text);
@@ -209,6 +229,8 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--timeline", timeline, "Write a page with the last step as measured and as simulated, and draw it in the terminal")
       ->type_name("FILE.html")
       ->group(group);
+  command.add_flag("--dry-run", options.dry_run, "Print stages, memory, time and tokens of the run, from a step with random weights; load and save nothing")
+      ->group(group);
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
   add_fine_tuning(command);
 }
@@ -307,7 +329,7 @@ void TrainFlags::run(CLI::App& command) {
     runs::TrainingResult mine = runs::run_training(options, world, reporter);
     if (world.rank() == 0) result = std::move(mine);
   });
-  if (!prints) return;
+  if (!prints || options.dry_run) return;
   reporter.finish(result);
   if (!trace.empty() || !timeline.empty()) {
     const TimelineFiles files(result, parallel.dp * parallel.tp, options.trainer.parallel.schedule);

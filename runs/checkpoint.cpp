@@ -243,7 +243,7 @@ Saving::Saving(const SaveOptions& options, engine::Trainer& trainer, const model
   }
   world.barrier();
   part_.reset(new Part{models::SafetensorsWriter::open(aside, weights), {}, {}, {}});
-  if (!states.empty()) part_->moments = models::SafetensorsWriter::open(aside, moments);
+  if (!states.empty()) part_->moments.emplace(models::SafetensorsWriter::open(aside, moments));
   const auto into = [&](models::SafetensorsWriter& writer, auto& kept) -> TensorSink {
     return [&, background = options.in_background](const std::string& name, std::vector<float>& values) {
       if (background)

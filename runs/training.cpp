@@ -137,6 +137,20 @@ TrainedGraph make_graph(const TrainingOptions& options, const models::ModelSourc
   return made;
 }
 
+// The first step warms up, the second is measured.
+TrainingResult dry_run(const TrainingOptions& options, engine::Trainer& trainer, const engine::Batch& batch, TrainingListener& listener) {
+  const std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate), batch);
+  TrainingResult result;
+  for (int i = 0; i < 2; ++i) result.last = trainer.step(batches, 0.0);
+  comm::Communicator& world = trainer.mesh().world();
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
+  result.idle_share = {result.last.idle_share};
+  result.plan = trainer.plan();
+  const double seconds = result.last.seconds * double(options.steps);
+  if (world.rank() == 0) listener.planned({result.peak_bytes, options.steps, result.last.tokens * options.steps, result.last.seconds, seconds});
+  return result;
+}
+
 // A loss far above those of the last steps, and a rank that is much slower than the others.
 class Watch {
  public:
@@ -163,7 +177,7 @@ class Watch {
 }  // namespace
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
-  if (!options.save.empty() && world.rank() == 0) check_can_save(options.save);
+  if (!options.save.empty() && !options.dry_run && world.rank() == 0) check_can_save(options.save);
   const models::ModelSource model = open_model_with_adapter(options.model, options.adapter);
   const auto [graph, lora] = make_graph(options, model);
   const auto source = open_source(model, options.data);
@@ -174,6 +188,17 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
   RunState state{0, options.trainer.seed, {}, options.data.data, {}};
+  const bool first_rank = world.rank() == 0;
+  const auto tell_start = [&] {
+    if (first_rank)
+      listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), graph->trained_count(),
+                        source->length(), batch_size, static_cast<std::int64_t>(source->sequences()), source->name(),
+                        trainer.model().device()->info().name, state.step + 1, options.steps, trainer.model().stage_places()});
+  };
+  if (options.dry_run) {
+    tell_start();
+    return dry_run(options, trainer, read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), listener);
+  }
   if (!options.resume.empty()) {
     state = load_checkpoint(options.resume, trainer, model);
     if (same_data(state.data, options.data.data))
@@ -188,11 +213,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
   if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
   trainer.synchronize();
-  const bool first_rank = world.rank() == 0;
-  if (first_rank)
-    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), graph->trained_count(), source->length(),
-                      batch_size, static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name,
-                      state.step + 1, options.steps, trainer.model().stage_places()});
+  tell_start();
 
   std::unique_ptr<models::TokenSource> eval_source;
   if (!options.eval_data.empty()) {

@@ -45,6 +45,7 @@ struct TrainingOptions {
   std::int64_t eval_every = 0;      // 0: at the end only
   std::int64_t eval_sequences = 0;  // 0: all of a file, 64 of made-up data
   std::map<std::string, std::string> settings;  // what checkpoints say the run was made with; the command line restores its flags from it
+  bool dry_run = false;             // sets up, loads no weights, measures one step with random ones, and saves nothing
   bool record = false;              // keep the timelines of all steps (traces), not only of the last one
 };
 
@@ -56,6 +57,13 @@ struct RunInfo {
   std::vector<engine::ModelRank::StagePlace> stage_places;
 };
 
+// What a run would take: of a step that was measured with random weights.
+struct DryRun {
+  std::vector<std::size_t> memory_bytes;  // per rank
+  std::int64_t steps = 0, tokens = 0;     // of the whole run
+  double step_seconds = 0, seconds = 0;
+};
+
 // All methods but stop_requested and stopping are called on rank 0 only.
 class TrainingListener {
  public:
@@ -64,6 +72,7 @@ class TrainingListener {
   virtual void stepped(const engine::StepResult&, std::size_t /*peak_bytes of rank 0*/) {}
   virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
   virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
+  virtual void planned(const DryRun&) {}
   virtual void noticed(const std::string& /*text*/) {}  // a loss spike
   virtual bool stop_requested() { return false; }  // asked on every rank after every step: one is enough
   virtual void stopping() {}                       // on every rank: the step is over, a checkpoint is saved where one was asked for

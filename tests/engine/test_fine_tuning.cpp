@@ -42,6 +42,12 @@ std::vector<std::pair<std::string, TrainerOptions>> layouts() {
           {"2 x 2 tensor-parallel ranks", layout("1f1b", 2, 1, 2)}};
 }
 
+// Updates that are the gradient itself: AdamW's divide its rounding by small numbers.
+TrainerOptions plain(TrainerOptions options) {
+  options.optimizer.kind = OptimizerKind::sgd;
+  return options;
+}
+
 std::vector<Batch> batches() { return {make_batch(8, 9, small.vocabulary, 1, true), make_batch(8, 9, small.vocabulary, 2)}; }
 
 std::shared_ptr<const Graph> frozen(const std::function<bool(const std::string&)>& which, const SmallModel& model = small) {
@@ -177,14 +183,14 @@ BOOST_AUTO_TEST_CASE(packed_documents_are_as_documents_alone) {
     model.rms = rms;
     model.layers = 2;
     const auto graph = make_model(model), packed = pack_documents(*graph);
-    const Outcome alone = train(graph, layout("1f1b"), {documents(8, 9, {{4}, {5}, {9}, {2}, {3}, {3}, {1}, {7}}, false)});
+    const Outcome alone = train(graph, plain(layout("1f1b")), {documents(8, 9, {{4}, {5}, {9}, {2}, {3}, {3}, {1}, {7}}, false)});
     const Batch together = documents(4, 9, {{4, 5}, {9}, {2, 3, 3}, {1, 7}}, true);
-    check_same(train(packed, layout("1f1b"), {together}), alone, 1e-5);
+    check_same(train(packed, plain(layout("1f1b")), {together}), alone, 1e-5);
     auto ways = layouts();
     if (rms) ways.resize(2);
     for (const auto& [name, options] : ways) {
       if (options.parallel.data > 1 && options.parallel.pipeline > 1) continue;  // four sequences
-      BOOST_TEST_CONTEXT(name) { check_same(train(packed, options, {together}), alone, 2e-5); }
+      BOOST_TEST_CONTEXT(name) { check_same(train(packed, plain(options), {together}), alone, 1e-5); }
     }
   }
 }
@@ -194,9 +200,9 @@ BOOST_AUTO_TEST_CASE(microbatches_of_their_own_lengths_give_the_same) {
   const Batch padded = documents(8, 9, lengths, false);
   Batch variable = padded;
   for (const auto& one : lengths) variable.lengths.push_back(one.front());
-  const Outcome expected = train(make_model(small), layout("1f1b"), {padded, padded});
+  const Outcome expected = train(make_model(small), plain(layout("1f1b")), {padded, padded});
   for (const auto& [name, options] : layouts())
-    BOOST_TEST_CONTEXT(name) { check_same(train(make_model(small), options, {variable, variable}), expected, 2e-5); }
+    BOOST_TEST_CONTEXT(name) { check_same(train(make_model(small), plain(options), {variable, variable}), expected, 1e-5); }
   const auto ranges = split_batch(variable, 0, 8, 4);
   BOOST_TEST(ranges[0].length == 4);  // in steps of two
   BOOST_TEST(ranges[1].length == 9);
