@@ -38,7 +38,7 @@ struct TrainingOptions {
   bool dropout = false;             // the configuration's dropout
   std::string save;                 // folder; empty: no checkpoints
   std::int64_t save_every = 0;      // steps; 0: at the end only
-  std::int64_t keep = 0;            // above 0: this many of the last checkpoints stay, in folders DIR/step-N
+  std::int64_t keep = 0;            // above 1: so many of the last checkpoints stay, those before the last as DIR.step-N
   bool save_async = false;          // training goes on while a checkpoint is written
   std::string resume;               // checkpoint to go on from
   std::string eval_data;            // empty: no evaluation between steps

@@ -43,6 +43,7 @@ class CompiledPackedDocuments : public CompiledNode {
     tokens.positions = 0;
     positions.vocabulary = spec.positions;
     positions.positions = positions.first_token = 0;
+    positions.padding = -1;
     forward_ = ops::Embedding::make(device, forward);
     tokens_ = ops::Embedding::make(device, tokens);
     positions_ = ops::Embedding::make(device, positions);
