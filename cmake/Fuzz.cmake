@@ -6,8 +6,7 @@
 #   sanitizers, as a program of its own: it links no library of ours, so the rest of the tree can come from any compiler. Targets share
 #   the objects of the sources that they have in common.
 #
-# ppengine_fuzz(NAME SOURCES fuzz_name.cpp ../../folder/a.cpp ... CORPUS folder [SECONDS n] [LIBRARIES -lname ...] [OWN_DRIVER])
-# OWN_DRIVER: for a target that needs the whole library; it is run by our driver alone, on every machine.
+# ppengine_fuzz(NAME SOURCES fuzz_name.cpp ../../folder/a.cpp ... CORPUS folder [SECONDS n] [LIBRARIES -lname ...])
 # gives the test fuzz_NAME: libFuzzer for SECONDS (default 5; 10 minutes with PPENGINE_FUZZ=ON), or our driver where there is no clang.
 # With libFuzzer, the test fuzz_NAME_replay runs our driver for a second, so that both are built and run on every machine with clang.
 # -D PPENGINE_FUZZ_CXX=none builds as on a machine without clang.
@@ -65,7 +64,7 @@ function(ppengine_fuzz_test name seconds)
 endfunction()
 
 function(ppengine_fuzz name)
-  cmake_parse_arguments(ARG "OWN_DRIVER" "CORPUS;SECONDS" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORPUS;SECONDS" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT ARG_SECONDS)
     set(ARG_SECONDS 5)
   endif()
@@ -80,7 +79,7 @@ function(ppengine_fuzz name)
   target_link_libraries(fuzz_${name}_replay PRIVATE ppengine_options ppengine)
   target_compile_options(fuzz_${name}_replay PRIVATE ${PPENGINE_QUICK_COMPILE})
   set(_program fuzz_${name}_replay)
-  if(NOT PPENGINE_LIBFUZZER OR ARG_OWN_DRIVER)
+  if(NOT PPENGINE_LIBFUZZER)
     ppengine_fuzz_test(${name} ${ARG_SECONDS})
     return()
   endif()
