@@ -13,6 +13,7 @@ void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_train(CLI::App& app);
 
 // Below `ppengine bench`.

@@ -17,12 +17,14 @@ struct EvalFlags {
   ParallelFlags parallel;
   DataFlags data;
   WeightFlags weights;
+  ProgramFlags program;
   bool json = false;
 
   void run() {
     options.data = data.get();
     options.parallel = parallel.options(options.data.batch_size);
     options.weights = weights.get();
+    options.program = program.choice;
     const bool compares = options.weights.format != ops::WeightFormat::f32;
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {}", done, plural(of, "sequence"))); };
@@ -74,6 +76,10 @@ void add_eval(CLI::App& app) {
   flags->parallel.add(*command, Use::evaluation);
   command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")
       ->check(CLI::Range(1L, 1L << 40));
+  flags->program.add(*command, false);
+  command->add_option("--outputs", flags->options.outputs, "Write a program's outputs for all samples as f32")
+      ->type_name("FILE.safetensors")
+      ->group("Programs (FILE.pt2)");
   command->add_option("--logits", flags->options.logits, "Write the logits [sequences, length, vocabulary] as f32")
       ->type_name("FILE.safetensors");
   command->add_option("--ask", flags->options.ask, "With task:addition: a sum for the model to answer, as 23+58")->type_name("SUM");

@@ -5,9 +5,11 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/models/files/checksums.hpp>
+#include <ppengine/models/import/program.hpp>
 #include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
+#include "inspect_program.hpp"
 #include "plural.hpp"
 
 namespace ppengine::cli {
@@ -101,6 +103,7 @@ void InspectFlags::run_verify() {
 
 void InspectFlags::run() {
   if (verify) return run_verify();
+  if (models::Program::is_program(model)) return inspect_program(model, stages > 0 ? stages : pp, split, json);
   engine::ParallelOptions& parallel = options.parallel;
   if (stages == 0 && !split.empty()) stages = static_cast<int>(split.size()) + 1;
   parallel.pipeline = pp > 0 ? pp : stages > 0 && schedule.empty() ? stages : 1;

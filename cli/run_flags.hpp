@@ -46,6 +46,13 @@ struct ParallelFlags : RankFlags {
   void add_sharding_flags(CLI::App& command, const char* group);
 };
 
+// What programs (FILE.pt2) take beside.
+struct ProgramFlags {
+  runs::ProgramChoice choice;
+
+  void add(CLI::App& command, bool trains);
+};
+
 // How inference stores the weights of linears.
 struct WeightFlags {
   std::string format = "f32";

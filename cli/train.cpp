@@ -36,6 +36,7 @@ struct TrainFlags {
   ParallelFlags parallel;
   DataFlags data;
   GradientFlags gradients;
+  ProgramFlags program;
   double lr = 1e-3;
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop";
   std::vector<double> betas{0.9, 0.999};
@@ -138,6 +139,7 @@ void TrainFlags::add(CLI::App& command) {
   data.add(command, true);
   parallel.add(command, Use::training);
   gradients.add(command);
+  program.add(command, true);
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
@@ -243,6 +245,7 @@ void TrainFlags::run(CLI::App& command) {
   options.trainer.seed = options.data.seed;
   options.trainer.on_nan = engine::parse_on_nan(on_nan);
   gradients.apply(options.trainer);
+  options.program = program.choice;
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;
   options.lr.steps = options.steps;

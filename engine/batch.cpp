@@ -72,7 +72,7 @@ void check_batch(const Graph& graph, const Batch& batch) {
     const BatchInput* input = batch.find(value.name);
     if (!input) throw ConfigError(fmt::format("the batch has no input '{}', which the model reads", value.name));
     const bool tokens = value.kind == ValueKind::tokens;
-    const int64_t sequences = input->shared ? 1 : batch.sequences, width = tokens ? 1 : value.width;
+    const int64_t sequences = input->shared ? 1 : batch.sequences, width = value.width;
     const int64_t expected = sequences * batch.length * width;
     const auto got = static_cast<int64_t>(tokens ? input->tokens.size() : input->values.size());
     if (got != expected)

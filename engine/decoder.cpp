@@ -35,7 +35,7 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Node& node : model.graph().nodes())
     if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
-  for (const Shape& shape : shapes(Use::step, 1)) {
+  for (const Shape& shape : shapes(Use::step, options.sequences)) {
     cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
     caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
     stream_.zero(caches_.back().data(), caches_.back().bytes());  // a masked NaN would still be one
@@ -53,8 +53,8 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
   Shapes& found = shapes_[{use, length}];
   if (!found.empty()) return found;
   CompileOptions how;
-  how.batch = use == Use::step ? options_.sequences : 1;
-  how.length = length;
+  how.batch = use == Use::step ? length : 1;
+  how.length = use == Use::step ? 1 : length;
   how.type = model_.options().compute;
   how.training = false;
   how.loss = false;
@@ -100,10 +100,13 @@ std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position,
                               [&] { return run(all, group, sequence, length - 1, {&first, 1}, ids_, std::max(whole, position + length)); });
 }
 
-std::span<float> Decoder::step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids) {
-  PPENGINE_ASSERT(static_cast<int64_t>(positions.size()) == options_.sequences);
-  return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, 1), group, 0, 0, positions, ids); });
+std::span<float> Decoder::step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids) {
+  const auto sequences = static_cast<int64_t>(positions.size());
+  PPENGINE_ASSERT(first >= 0 && sequences > 0 && first + sequences <= options_.sequences);
+  return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, sequences), group, first, 0, positions, ids); });
 }
+
+void Decoder::prepare_step(int64_t sequences) { shapes(Use::step, sequences); }
 
 // Rotary tables for long sequences lie behind those for short ones.
 void Decoder::give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole) {

@@ -37,10 +37,11 @@ class Decoder {
   std::span<float> prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
                            int64_t whole = 0);
   void prepare(int64_t position, int64_t length, bool output);
-  // One more token of every sequence of a group, at the given positions. A sequence that takes no part has any id and a position behind its
-  // tokens: what is written there is overwritten when the sequence gets so far. On the last ranks: the graph's output [sequences, width]
-  // in f32, valid until the next call; empty elsewhere.
-  std::span<float> step(int group, std::span<const int32_t> positions, std::span<const int32_t> ids);
+  // One more token of sequences of a group, from `first` on as many as there are positions, at these positions; compiled once per number. A
+  // sequence that takes no part has any id and a position behind its tokens: what is written there is overwritten when the sequence gets so
+  // far. On the last ranks: the graph's output [sequences, width] in f32, valid until the next call; empty elsewhere.
+  std::span<float> step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids);
+  void prepare_step(int64_t sequences);
 
   const Options& options() const { return options_; }
   // Above 0: where a sequence gets more tokens than this, all of it must go in again (prefill), since rotary frequencies change.
@@ -71,7 +72,7 @@ class Decoder {
   ModelRank& model_;
   Options options_;
   int input_;                                         // the graph's value that holds the tokens
-  std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length
+  std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length; of steps the sequences
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;
   ops::Buffer workspace_, wide_;

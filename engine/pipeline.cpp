@@ -105,7 +105,7 @@ void Pipeline::upload_inputs(const StepInputs& inputs) {
 void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range) {
   const BatchInput& input = *batch.find(value.name);
   const bool tokens = value.kind == ValueKind::tokens, narrow = !tokens && model_.options().compute != ops::Type::f32;
-  const auto per_sequence = static_cast<size_t>(batch.length * (tokens ? 1 : value.width)),
+  const auto per_sequence = static_cast<size_t>(batch.length * value.width),
              count = per_sequence * static_cast<size_t>(range.count);
   const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * per_sequence, each = input.shared ? per_sequence : count;
   const void* const from = tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first;

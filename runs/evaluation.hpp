@@ -24,6 +24,8 @@ EvaluationResult evaluate(const models::TokenSource& source, engine::Evaluator& 
 
 struct EvaluationOptions {
   std::string model;
+  ProgramChoice program;
+  std::string outputs;  // of a program: file for "output" [samples, ...]; empty: none
   DataChoice data;
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;  // how the linears' weights are stored

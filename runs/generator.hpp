@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct Generated {
   std::vector<std::int32_t> ids;  // with the end token that finished it
   Finish finish = Finish::length;
   std::int64_t prompt_tokens = 0;
-  double prefill_seconds = 0;  // from the request's turn to its first token
-  double decode_seconds = 0;   // from the first token to the last
+  std::int64_t reused_tokens = 0;  // of the prompt, that were in the cache already
+  double prefill_seconds = 0;      // from the request's turn to its first token
+  double decode_seconds = 0;       // from the first token to the last
   double prefill_tokens_per_second() const { return prefill_seconds > 0 ? double(prompt_tokens) / prefill_seconds : 0.0; }
   double decode_tokens_per_second() const { return ids.size() > 1 && decode_seconds > 0 ? double(ids.size() - 1) / decode_seconds : 0.0; }
 };
@@ -37,18 +39,31 @@ struct GenerationRequest {
   std::int64_t max_new_tokens = 128;  // fewer where the cache is full before
   SamplingOptions sampling;
   std::vector<std::int32_t> end_ids;  // any of them ends the request
+  std::vector<TokenBias> bias{};      // added to logits
+  std::optional<std::uint64_t>
+      random_stream{};  // what random numbers depend on beside the seed; the request's number where it is not given
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
   std::function<bool(std::int32_t id)> on_token{};
+  std::function<bool(const Choice& choice)> on_choice{};  // in place of on_token: with log probabilities
   std::function<void(const Generated&)> on_finished{};
 };
 
 struct GeneratorOptions {
-  std::int64_t capacity = 0;             // tokens that a request can reach, prompt included
-  int groups = 1;                        // microbatches in flight; as many as ranks keep all of them busy
-  std::int64_t sequences = 1;            // requests of a group that go through the stages together
-  std::int64_t chunk = 512;              // tokens of a prompt that go through the stages at once
+  std::int64_t capacity = 0;   // tokens that a request can reach, prompt included
+  int groups = 1;              // microbatches in flight; as many as ranks keep all of them busy
+  std::int64_t sequences = 1;  // requests of a group that go through the stages together
+  std::int64_t chunk = 512;    // tokens of a prompt that go through the stages at once
+  bool interleaved = false;    // between two steps of a group goes one chunk of a prompt at most: long prompts do not hold others up
+  // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
+  // that a result does not depend on it: the same tokens are computed in the same pieces either way.
+  bool reuse = false;
   comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
+};
+
+struct GeneratorStats {
+  std::int64_t waiting = 0, running = 0, places = 0;
+  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0;
 };
 
 class Generator {
@@ -59,6 +74,7 @@ class Generator {
 
   // Compiles for prompts of this length. Not needed, but then the first such prompt waits for it. All ranks call it.
   void prepare(std::int64_t prompt_length);
+  void prepare_steps();  // the same for steps of any number of sequences
 
   // On the first rank, from any thread. Requests run in the order of submission; the number that identifies a request
   // is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
@@ -70,6 +86,11 @@ class Generator {
 
   // All ranks; returns when every request is finished. May be called again.
   void run();
+  // As run(), but the first rank waits for more requests until stop() was called (from any thread, on the first rank).
+  void serve();
+  void stop();
+  void stop_now();               // and everything that waits or runs is cancelled
+  GeneratorStats stats() const;  // on the first rank, from any thread
 
   std::size_t cache_bytes() const;  // of this rank
   void set_profile(engine::Profile* profile);

@@ -13,12 +13,14 @@ enum Tag : int { job_tag = engine::Decoder::first_free_tag, beginning_tag, token
 
 constexpr std::size_t fixed_words = 6;  // of a job, before the positions
 
-struct Fixed {  // of a beginning, before the prompt
+struct Fixed {  // of a beginning, before the bias and the prompt
   SamplingOptions sampling;
   std::uint64_t number;
 };
 
-std::size_t beginning_bytes(std::size_t prompt) { return sizeof(Fixed) + prompt * sizeof(std::int32_t); }
+std::size_t beginning_bytes(std::size_t prompt, std::size_t bias) {
+  return sizeof(Fixed) + bias * sizeof(TokenBias) + prompt * sizeof(std::int32_t);
+}
 
 }  // namespace
 
@@ -64,9 +66,13 @@ void JobChain::pass_on(const Job& job, const Beginning& beginning) {
   std::vector<comm::Pending> sent{ranks_.send(out.job.data(), out.job.size() * sizeof(std::int32_t), ranks_.rank() + 1, job_tag)};
   if (job.kind == Job::begin) {
     const Fixed first{beginning.sampling, beginning.number};
-    out.beginning.resize(beginning_bytes(beginning.prompt.size()));
-    std::memcpy(out.beginning.data(), &first, sizeof(first));
-    std::memcpy(out.beginning.data() + sizeof(first), beginning.prompt.data(), beginning.prompt.size() * sizeof(std::int32_t));
+    out.beginning.resize(beginning_bytes(beginning.prompt.size(), beginning.bias.size()));
+    std::byte* at = out.beginning.data();
+    std::memcpy(at, &first, sizeof(first));
+    at += sizeof(first);
+    if (!beginning.bias.empty()) std::memcpy(at, beginning.bias.data(), beginning.bias.size() * sizeof(TokenBias));
+    at += beginning.bias.size() * sizeof(TokenBias);
+    std::memcpy(at, beginning.prompt.data(), beginning.prompt.size() * sizeof(std::int32_t));
     sent.push_back(ranks_.send(out.beginning.data(), out.beginning.size(), ranks_.rank() + 1, beginning_tag));
   }
   out.sent = comm::Pending::all(std::move(sent));
@@ -80,22 +86,28 @@ void JobChain::receive(Job& job, Beginning& beginning) {
   ranks_.recv(incoming_.data(), incoming_.size() * sizeof(std::int32_t), ranks_.rank() - 1, job_tag).wait();
   read(incoming_, job);
   if (job.kind != Job::begin) return;
-  incoming_beginning_.resize(beginning_bytes(static_cast<std::size_t>(job.length)));
+  const auto biases = static_cast<std::size_t>(job.position);  // of Job::begin: how many there are
+  incoming_beginning_.resize(beginning_bytes(static_cast<std::size_t>(job.length), biases));
   ranks_.recv(incoming_beginning_.data(), incoming_beginning_.size(), ranks_.rank() - 1, beginning_tag).wait();
   Fixed first;
-  std::memcpy(&first, incoming_beginning_.data(), sizeof(first));
+  const std::byte* at = incoming_beginning_.data();
+  std::memcpy(&first, at, sizeof(first));
+  at += sizeof(first);
   beginning.sampling = first.sampling;
   beginning.number = first.number;
+  beginning.bias.resize(biases);
+  if (biases > 0) std::memcpy(beginning.bias.data(), at, biases * sizeof(TokenBias));
+  at += biases * sizeof(TokenBias);
   beginning.prompt.resize(static_cast<std::size_t>(job.length));
-  std::memcpy(beginning.prompt.data(), incoming_beginning_.data() + sizeof(first), beginning.prompt.size() * sizeof(std::int32_t));
+  std::memcpy(beginning.prompt.data(), at, beginning.prompt.size() * sizeof(std::int32_t));
 }
 
-comm::Pending JobChain::send_tokens(std::span<const std::int32_t> tokens) {
-  return ranks_.send(tokens.data(), tokens.size_bytes(), 0, tokens_tag);
+comm::Pending JobChain::send_choices(std::span<const Choice> choices) {
+  return ranks_.send(choices.data(), choices.size_bytes(), 0, tokens_tag);
 }
 
-comm::Pending JobChain::receive_tokens(std::span<std::int32_t> tokens) {
-  return ranks_.recv(tokens.data(), tokens.size_bytes(), ranks_.size() - 1, tokens_tag);
+comm::Pending JobChain::receive_choices(std::span<Choice> choices) {
+  return ranks_.recv(choices.data(), choices.size_bytes(), ranks_.size() - 1, tokens_tag);
 }
 
 }  // namespace ppengine::runs

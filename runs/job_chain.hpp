@@ -13,10 +13,17 @@
 namespace ppengine::runs {
 
 struct Job {
-  enum Kind : std::int32_t { end, begin, prefill, last_prefill, step };  // the last of a prompt's chooses a token
+  enum Kind : std::int32_t {
+    end,
+    begin,
+    prefill,
+    last_prefill,
+    step,
+    idle
+  };  // the last of a prompt's chooses a token; idle: nothing to do
   Kind kind = end;
-  std::int32_t group = 0, sequence = 0, position = 0;
-  std::int32_t length = 0;              // begin: of the prompt; prefill: tokens
+  std::int32_t group = 0, sequence = 0, position = 0;  // begin: position counts the biases
+  std::int32_t length = 0;              // begin: of the prompt; prefill: tokens; step: sequences of the group, from the first on
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
   std::int32_t whole = 0;               // prefill: of the prompt
 };
@@ -26,6 +33,7 @@ struct Beginning {
   SamplingOptions sampling;
   std::uint64_t number = 0;  // of the request: its random numbers depend on it
   std::vector<std::int32_t> prompt;
+  std::vector<TokenBias> bias{};
 };
 
 class JobChain {
@@ -46,9 +54,9 @@ class JobChain {
   // From the rank before.
   void receive(Job& job, Beginning& beginning);
 
-  // Tokens of a group. The memory must stay untouched until the Pending is waited for.
-  comm::Pending send_tokens(std::span<const std::int32_t> tokens);
-  comm::Pending receive_tokens(std::span<std::int32_t> tokens);
+  // What was chosen for a group. The memory must stay untouched until the Pending is waited for.
+  comm::Pending send_choices(std::span<const Choice> choices);
+  comm::Pending receive_choices(std::span<Choice> choices);
 
  private:
   struct Outgoing {

@@ -36,12 +36,63 @@ void check(const SamplingOptions& options) {
   if (!(options.min_p >= 0 && options.min_p <= 1)) refuse("--min-p", options.min_p, "between 0 and 1");
   if (!(options.repetition_penalty > 0 && options.repetition_penalty <= 1e6))
     refuse("--repetition-penalty", options.repetition_penalty, "above 0");
+  if (!(std::abs(options.presence_penalty) <= 100)) refuse("presence_penalty", options.presence_penalty, "between -100 and 100");
+  if (!(std::abs(options.frequency_penalty) <= 100)) refuse("frequency_penalty", options.frequency_penalty, "between -100 and 100");
+  if (options.logprobs > Choice::most_alternatives) refuse("top_logprobs", options.logprobs, "at most 20");
 }
 
-Sampler::Sampler(const SamplingOptions& options, std::uint64_t request) : options_(options), request_(request) { check(options); }
+Sampler::Sampler(const SamplingOptions& options, std::uint64_t request, std::vector<TokenBias> bias)
+    : options_(options), bias_(std::move(bias)), request_(request) {
+  check(options);
+}
 
-std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32_t> history) {
+void Sampler::penalize(std::span<float> logits, std::span<const std::int32_t> generated) {
+  for (const TokenBias& each : bias_)
+    if (each.id >= 0 && static_cast<std::size_t>(each.id) < logits.size()) logits[static_cast<std::size_t>(each.id)] += each.bias;
+  if (options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
+  candidates_.assign(generated.begin(), generated.end());
+  std::sort(candidates_.begin(), candidates_.end());
+  for (auto first = candidates_.begin(); first != candidates_.end();) {
+    const auto next = std::upper_bound(first, candidates_.end(), *first);
+    if (*first >= 0 && static_cast<std::size_t>(*first) < logits.size())
+      logits[static_cast<std::size_t>(*first)] -=
+          static_cast<float>(options_.presence_penalty + options_.frequency_penalty * static_cast<double>(next - first));
+    first = next;
+  }
+}
+
+Choice Sampler::choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt) {
+  Choice choice;
+  if (options_.logprobs < 0) {
+    choice.token = choose(logits, history, prompt);
+    return choice;
+  }
+  float largest = lowest;
+  for (float logit : logits) largest = std::max(largest, logit);
+  double total = 0;
+  for (float logit : logits) total += std::exp(double(logit) - largest);
+  const double shift = largest + std::log(total);
+  std::vector<std::int32_t> order(logits.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+  const auto count = static_cast<std::ptrdiff_t>(std::min<std::size_t>(static_cast<std::size_t>(options_.logprobs), order.size()));
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  choice.alternatives = static_cast<std::int32_t>(count);
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    choice.ids[i] = order[static_cast<std::size_t>(i)];
+    choice.logprobs[i] = static_cast<float>(logits[static_cast<std::size_t>(choice.ids[i])] - shift);
+  }
+  const std::vector<float> own(logits.begin(), logits.end());
+  choice.token = choose(logits, history, prompt);
+  choice.logprob = static_cast<float>(own[static_cast<std::size_t>(choice.token)] - shift);
+  return choice;
+}
+
+std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt) {
   PPENGINE_ASSERT(!logits.empty());
+  penalize(logits, history.subspan(std::min(prompt, history.size())));
   if (options_.repetition_penalty != 1.0) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     candidates_.assign(history.begin(), history.end());

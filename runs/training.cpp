@@ -10,6 +10,7 @@
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/runs/program.hpp>
 #include <ppengine/models/files/npy.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/save_folder.hpp>
@@ -59,6 +60,7 @@ engine::Batch read_batch(const models::TokenSource& source, std::span<const std:
 }
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
+  if (models::Program::is_program(options.model)) return run_program_training(options, world, listener);
   std::optional<models::SaveFolder> save_folder;  // locked until the run ends
   if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
   const models::ModelSource model = models::open_model(options.model);

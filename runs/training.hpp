@@ -22,8 +22,17 @@ struct DataChoice {
   std::uint64_t seed = 0;
 };
 
+// What programs (FILE.pt2) take beside.
+struct ProgramChoice {
+  std::string loss;  // cross_entropy, mse, bce, output; empty: the program's own
+  int class_dim = -1;
+  bool dropout = true;  // as exported
+  bool sync_batchnorm = false;
+};
+
 struct TrainingOptions {
   std::string model;
+  ProgramChoice program;
   DataChoice data;
   engine::TrainerOptions trainer;
   engine::LrSchedule lr;

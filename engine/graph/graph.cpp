@@ -27,12 +27,12 @@ std::string Graph::qualified(const std::string& name) const {
 }
 
 Value Graph::tokens(const std::string& name) {
-  values_.push_back({name, ValueKind::tokens, 1, -1, false});
+  values_.push_back({.name = name, .kind = ValueKind::tokens});
   return {static_cast<int>(values_.size() - 1)};
 }
 
 Value Graph::input(const std::string& name, int64_t width) {
-  values_.push_back({name, ValueKind::activation, width, -1, false});
+  values_.push_back({.name = name, .width = width});
   return {static_cast<int>(values_.size() - 1)};
 }
 
@@ -83,7 +83,7 @@ Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> o
     node.inputs.push_back(value.id);
     needs_gradient |= info(value).needs_gradient;
   }
-  values_.push_back({module, kind, width, static_cast<int>(nodes_.size()), needs_gradient});
+  values_.push_back({.name = module, .kind = kind, .width = width, .producer = static_cast<int>(nodes_.size()), .needs_gradient = needs_gradient});
   nodes_.push_back(std::move(node));
   return {static_cast<int>(values_.size() - 1)};
 }
@@ -213,6 +213,20 @@ Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& 
     ids.push_back(add_parameter(std::move(one)));
   }
   return add_node(scope_, std::move(op), inputs, std::move(ids), width, kind);
+}
+
+Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
+                  std::vector<int> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable) {
+  const Value made = add_node(module, std::move(op), inputs, std::move(parameters), width, kind);
+  ValueInfo& info = values_.back();
+  info.fixed = fixed;
+  info.needs_gradient = info.needs_gradient && differentiable && kind != ValueKind::tokens;
+  return made;
+}
+
+Value Graph::tensor_input(const std::string& name, int64_t width, ValueKind kind) {
+  values_.push_back({.name = name, .kind = kind, .width = width});
+  return {static_cast<int>(values_.size() - 1)};
 }
 
 void Graph::loss(Value value) {

@@ -34,6 +34,7 @@ struct ValueInfo {
   std::string name;  // of the module that makes it, or of the input
   ValueKind kind = ValueKind::activation;
   int64_t width = 1;
+  int64_t fixed = 0;  // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
   int producer = -1;  // node, or -1 for an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
@@ -145,6 +146,14 @@ class Graph {
   // An op of your own.
   Value custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
                int64_t width, ValueKind kind = ValueKind::activation);
+
+  // What programs are made of (engine/tensor): a parameter that nodes name by its number, and a node of any kind whose output has
+  // batch * width + fixed elements. Outputs of kind tokens (integers) never have a gradient.
+  int parameter(ParameterInfo info) { return add_parameter(std::move(info)); }
+  Value node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
+             int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true);
+  Value tensor_input(const std::string& name, int64_t width, ValueKind kind);
+  ParameterInfo& parameter_info(int id) { return parameters_[static_cast<size_t>(id)]; }
 
   void loss(Value value);                                                // what training minimises
   void output(Value value);                                              // what inference gives

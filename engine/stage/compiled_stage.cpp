@@ -296,6 +296,8 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
                              const ParameterStore& parameters, const CompileOptions& options, ops::MemoryCounter* counter)
     : options_(options), parameters_(parameters) {
   Builder builder(*this, *device, graph, cut);
+  kernels_ = std::make_shared<ops::GeneratedKernels>(*device);
+  builder.emit.set_kernels(kernels_);
   builder.order = needed_nodes(graph, cut, options.loss, options.output, options.cache_capacity > 0);
   if (options.output_row) builder.mark_rows();
   builder.fold_residuals();
@@ -314,6 +316,7 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
       for (int id : bucket.parameters)
         if (bucket.reduced() && !builder.differentiated.contains(id)) without_gradient_.push_back(id);
   }
+  kernels_->build();
   layout_ = place_buffers(buffers_, forward_, full_, input_, weight_);
   cache_bytes_ = builder.emit.cache_bytes();
 

@@ -65,6 +65,7 @@ class CompiledStage {
   struct Builder;
   CompileOptions options_;
   const ParameterStore& parameters_;
+  std::shared_ptr<ops::GeneratedKernels> kernels_;
   std::vector<std::unique_ptr<CompiledNode>> nodes_;
   std::vector<BufferInfo> buffers_;
   Program forward_, full_, input_, weight_;

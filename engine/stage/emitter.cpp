@@ -36,7 +36,7 @@ size_t Emitter::value_bytes(int id) const {
 
 int64_t Emitter::value_count(int id) const {
   const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
-  return (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width;
+  return (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width + info.fixed;
 }
 
 BufferId Emitter::value(int id) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/engine/stage/program.hpp>
+#include <ppengine/ops/device/generated.hpp>
 
 namespace ppengine::engine {
 
@@ -29,6 +31,10 @@ class Emitter {
   };
 
   Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows);
+
+  // Kernels that nodes write themselves: compiled together when all are known, before anything runs.
+  const std::shared_ptr<ops::GeneratedKernels>& kernels() const { return kernels_; }
+  void set_kernels(std::shared_ptr<ops::GeneratedKernels> kernels) { kernels_ = std::move(kernels); }
 
   void set_targets(const Targets& targets) { targets_ = targets; }
   void set_node(const Node& node, int index, int residual) {
@@ -108,6 +114,7 @@ class Emitter {
   int64_t value_count(int id) const;
   void emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
 
+  std::shared_ptr<ops::GeneratedKernels> kernels_;
   const Graph& graph_;
   std::vector<BufferInfo>& buffers_;
   ops::Type type_;

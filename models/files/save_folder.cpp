@@ -82,7 +82,8 @@ SaveFolder::SaveFolder(const fs::path& target) : folder_(save_target(target)) {
   std::error_code failed;
   if (fs::exists(folder_, failed) && !fs::is_directory(folder_))
     throw FileError(fmt::format("{}: is a file: --save wants a folder", folder_.string()));
-  const bool has_model = is_model_config(folder_ / "config.json") || is_model_config(folder_ / "adapter_config.json");
+  const bool has_model = is_model_config(folder_ / "config.json") || is_model_config(folder_ / "adapter_config.json") ||
+                         fs::exists(folder_ / "program.pt2", failed);
   for (const char* name : own_names)
     if (!has_model && fs::exists(folder_ / name, failed))
       throw FileError(

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/hash.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/kernel_sources.hpp>
 #include <ppengine/ops/detail/program_file.hpp>
@@ -97,7 +98,10 @@ struct KernelLibrary::Impl {
       std::lock_guard lock(mutex);
       entry = &bundles[std::string(file)];
     }
-    std::call_once(entry->once, [&] { entry->compiled = build(device, kernel_source(file)); });
+    // A text of several lines is a source itself (generated.hpp).
+    const bool is_text = file.find('\n') != std::string_view::npos;
+    const std::string name = is_text ? fmt::format("generated-{:016x}", hash_text(file)) : std::string();
+    std::call_once(entry->once, [&] { entry->compiled = build(device, is_text ? KernelSource{name, file} : kernel_source(file)); });
     return *entry;
   }
 };

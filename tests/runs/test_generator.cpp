@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_tells_the_others_before_its_memory_is_gon
     world.set_timeout(std::chrono::milliseconds(300));
     engine::Decoder decoder(model, {.capacity = 45, .peers = &world});
     const std::int32_t position = 0, id = 1;
-    if (world.rank() == 1) decoder.step(0, {&position, 1}, {&id, 1});  // rank 0 sends nothing
+    if (world.rank() == 1) decoder.step(0, 0, {&position, 1}, {&id, 1});  // rank 0 sends nothing
   };
   BOOST_CHECK_EXCEPTION(on_two_ranks(decodes), Error, says("rank 0 has not posted its side"));
 }

@@ -1,0 +1,133 @@
+// TensorBuilder: nodes over tensors of any shape, put into a graph. What imported programs are lowered to.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/tensor/dim.hpp>
+#include <ppengine/engine/tensor/expression.hpp>
+#include <ppengine/engine/tensor/kernels.hpp>
+
+namespace ppengine::engine {
+
+// A view on a value of the graph, or on a parameter that no node has read yet. Elements are 4 bytes: f (float), i (int), b (bool as int).
+struct TensorRef {
+  int value = -1, parameter = -1;
+  Dims shape;
+  char type = 'f';
+  Dim offset = 0;
+  Dims strides;     // of the view
+  Dim elements = 1; // of the value itself
+
+  bool dense() const;
+  char stored() const { return type == 'f' ? 'f' : 'i'; }
+  int rank() const { return static_cast<int>(shape.size()); }
+  bool exists() const { return value >= 0 || parameter >= 0; }
+};
+
+// What the emission of a node for a shape needs.
+struct TensorCompile {
+  ops::Device& device;
+  const Graph& graph;
+  const Node& node;
+  const NodePlan& plan;
+  const CompileOptions& options;
+  std::int64_t samples;  // of the microbatch
+};
+struct TensorEmission {
+  std::function<void(Emitter&)> forward, backward;
+};
+
+struct PoolOptions {
+  std::int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  bool count_padding = true;  // average: padding counts
+};
+
+struct ConvolutionOptions {
+  std::vector<std::int64_t> stride, padding, dilation, output_padding;
+  std::int64_t groups = 1;
+  bool transposed = false;
+};
+
+class TensorBuilder {
+ public:
+  explicit TensorBuilder(Graph& graph) : graph_(graph) {}
+  Graph& graph() { return graph_; }
+  void set_module(std::string module) { module_ = std::move(module); }
+  const std::string& module() const { return module_; }
+  // A program whose batch is a number: it runs for microbatches of so many samples alone.
+  void set_fixed_batch(std::int64_t samples) { fixed_batch_ = samples; }
+
+  TensorRef input(const std::string& name, const Dims& shape, char type);
+  TensorRef parameter(int id);                                  // read when first used by a node that does not take it itself
+  TensorRef constant(std::vector<std::int32_t> bits, const Dims& shape, char type);
+  TensorRef arange(const Dim& count, double start, double step, char type);
+  TensorRef full(const Dims& shape, double value, char type);
+
+  // Views: no node.
+  TensorRef permute(const TensorRef& src, const std::vector<int>& order);
+  TensorRef slice(const TensorRef& src, int dim, const Dim& start, const Dim& count, std::int64_t step = 1);
+  TensorRef expand(const TensorRef& src, const Dims& shape);
+  TensorRef reshape(const TensorRef& src, const Dims& shape);  // copies where the view is no such tensor
+  TensorRef dense(const TensorRef& src);                       // copies where it is not
+
+  TensorRef elementwise(Expression expression, std::vector<TensorRef> inputs, char type, const Dims* shape = nullptr);
+  // One line: value and gradients as ExpressionLine has them.
+  TensorRef apply(const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs, char type = 'f');
+  TensorRef reduce(const TensorRef& src, std::vector<int> dims, bool keep, Reduction what, double scale_by_count_power = 0.0);
+  TensorRef sum(const TensorRef& src, std::vector<int> dims, bool keep) { return reduce(src, std::move(dims), keep, Reduction::sum); }
+  TensorRef mean(const TensorRef& src, std::vector<int> dims, bool keep) { return reduce(src, std::move(dims), keep, Reduction::sum, -1.0); }
+  TensorRef cat(const std::vector<TensorRef>& parts, int dim);
+  TensorRef pad(const TensorRef& src, const std::vector<std::pair<std::int64_t, std::int64_t>>& by_dim, double value);
+  TensorRef matmul(const TensorRef& a, const TensorRef& b, double alpha = 1.0);
+  // weight: a parameter [out, in] or [in, out]; bias: a parameter or nothing.
+  TensorRef linear(const TensorRef& src, const TensorRef& weight, const TensorRef& bias, ops::WeightLayout layout);
+  TensorRef layer_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon);
+  TensorRef softmax(const TensorRef& src, int dim);
+  TensorRef embedding(const TensorRef& ids, const TensorRef& table, std::int64_t padding);
+  // src [P, N, Q] by index [P or 1, I, Q or 1] along the middle: out [P, I, Q]. Indices below zero count from the end.
+  TensorRef take(const TensorRef& src, const TensorRef& index);
+  TensorRef cumulative_sum(const TensorRef& src, int dim);
+  // Indices along dim: the k largest (or smallest) in order; of equal ones the first comes first.
+  TensorRef order(const TensorRef& src, int dim, const Dim& k, bool largest);
+  TensorRef dropout(const TensorRef& src, double p);
+  TensorRef convolution(const TensorRef& src, const TensorRef& weight, const TensorRef& bias, const ConvolutionOptions& options);
+  TensorRef max_pool(const TensorRef& src, const PoolOptions& options, std::int64_t height, std::int64_t width);
+  TensorRef average_pool(const TensorRef& src, const PoolOptions& options, std::int64_t height, std::int64_t width);
+  TensorRef adaptive_average_pool(const TensorRef& src, std::int64_t height, std::int64_t width);
+  struct BatchNorm {
+    TensorRef gamma, beta, mean, variance;  // parameters; the latter two buffers
+    bool training = true;
+    double momentum = 0.1, epsilon = 1e-5;
+  };
+  TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
+
+  // What training minimises: the sum over samples, weighted when it runs.
+  void cross_entropy_loss(const TensorRef& logits, const TensorRef& targets);  // [.., classes]
+  void sum_loss(const TensorRef& src, const Dim& divisor);                     // sum of all elements over the divisor
+
+  TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape, char type,
+                     std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
+                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation);
+  TensorRef read(const TensorRef& src);  // a parameter as a value
+
+ private:
+  Graph& graph_;
+  std::string module_;
+  std::int64_t fixed_batch_ = 0;
+};
+
+// Shared by the nodes' files.
+Access access_of(const TensorRef& ref, const Dims& iteration, std::int64_t samples);
+Access dense_access(const std::vector<std::int64_t>& dims, char type = 'f');
+void emit_launch(Emitter& emit, bool forward, const Launch& launch, std::vector<BufferId> inputs, std::vector<BufferId> outputs);
+// Gives input k, read through `ref` over `iteration`, the gradient that lies densely in `full`.
+void give_gradient(Emitter& emit, std::size_t k, const TensorRef& ref, const Dims& iteration, std::int64_t samples, BufferId full);
+// Whether every element of the value is touched once: then no zeros have to be written first.
+bool covers(const Access& access, const std::vector<std::int64_t>& dims, std::int64_t elements);
+TensorRef dense_ref(int value, const Dims& shape, char type);
+
+}  // namespace ppengine::engine

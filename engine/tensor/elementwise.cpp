@@ -1,0 +1,231 @@
+// Elementwise nodes, reductions, concatenation and padding: generated kernels, forward and backward.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/tensor/builder.hpp>
+
+namespace ppengine::engine {
+
+TensorRef TensorBuilder::apply(const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs, char type) {
+  Expression expression;
+  std::vector<int> arguments;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    expression.inputs.push_back(inputs[i].stored());
+    arguments.push_back(static_cast<int>(i));
+  }
+  expression.lines.push_back({value, std::move(gradients), std::move(arguments), type == 'f' ? 'f' : 'i'});
+  return elementwise(std::move(expression), std::move(inputs), type);
+}
+
+TensorRef TensorBuilder::elementwise(Expression expression, std::vector<TensorRef> inputs, char type, const Dims* shape) {
+  Dims out;
+  for (TensorRef& one : inputs) {
+    one = read(one);
+    out = broadcast(out, one.shape);
+  }
+  if (shape) out = *shape;
+  const bool differentiable = type == 'f' && expression.differentiable();
+  const auto compile = [=](const TensorCompile& c) {
+    const auto forward = [=, samples = c.samples](Emitter& emit) {
+      const auto dims = at(out, samples);
+      MapSpec spec{.dims = dims, .inputs = {}, .outputs = {dense_access(dims, type == 'f' ? 'f' : 'i')}, .code = forward_code(expression)};
+      std::vector<BufferId> from;
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        spec.inputs.push_back(access_of(inputs[k], out, samples));
+        from.push_back(emit.input(k));
+      }
+      emit_launch(emit, true, make_map(emit.kernels(), std::move(spec)), from, {emit.output()});
+    };
+    const auto backward = [=, samples = c.samples](Emitter& emit) {
+      const auto dims = at(out, samples);
+      MapSpec spec{.dims = dims, .inputs = {}, .outputs = {}, .code = {}};
+      std::vector<BufferId> from, to;
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        spec.inputs.push_back(access_of(inputs[k], out, samples));
+        from.push_back(emit.input(k));
+      }
+      spec.inputs.push_back(dense_access(dims));
+      from.push_back(emit.output_gradient());
+      std::vector<int> wanted;
+      std::vector<std::pair<std::size_t, BufferId>> repeated;  // inputs that are summed afterwards
+      std::vector<std::pair<std::size_t, GradientTarget>> direct;
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        if (!emit.wants_gradient(k) || inputs[k].type != 'f') continue;
+        Access access = spec.inputs[k];
+        bool broadcasts = false;
+        for (std::size_t i = 0; i < dims.size(); ++i) broadcasts = broadcasts || (access.strides[i] == 0 && dims[i] != 1);
+        wanted.push_back(static_cast<int>(k));
+        if (broadcasts) {
+          std::int64_t count = 1;
+          for (std::int64_t one : dims) count *= one;
+          repeated.emplace_back(k, emit.workspace(static_cast<std::size_t>(count) * sizeof(float)));
+          spec.outputs.push_back(dense_access(dims));
+          to.push_back(repeated.back().second);
+          continue;
+        }
+        const GradientTarget target = emit.begin_gradient(k, false);
+        if (!covers(access, dims, inputs[k].elements.at(samples))) {
+          const std::size_t bytes = static_cast<std::size_t>(inputs[k].elements.at(samples)) * sizeof(float);
+          emit.input_half({}, {target.diff}, [=](const Run& run) { run.stream.zero(run.at(target.diff), bytes); });
+        }
+        direct.emplace_back(k, target);
+        spec.outputs.push_back(access);
+        to.push_back(target.diff);
+      }
+      if (wanted.empty()) return;
+      spec.code = backward_code(expression, wanted, static_cast<int>(inputs.size()));
+      emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), from, to);
+      for (const auto& [k, target] : direct) emit.finish_gradient(k, target);
+      for (const auto& [k, full] : repeated) give_gradient(emit, k, inputs[k], out, samples, full);
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("elementwise", inputs, {}, out, type, compile,
+                  [count = count_of(out), lines = expression.lines.size()](std::int64_t samples) {
+                    return 4.0 * double(count.at(samples)) * double(lines);
+                  },
+                  differentiable);
+}
+
+TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bool keep, Reduction what, double power) {
+  const TensorRef src = read(from);
+  std::vector<bool> gone(src.shape.size(), dims.empty());
+  for (int d : dims) gone[static_cast<std::size_t>(d)] = true;
+  Dims kept, kept_as_one, reduced;
+  for (std::size_t i = 0; i < src.shape.size(); ++i) {
+    kept_as_one.push_back(gone[i] ? Dim(1) : src.shape[i]);
+    (gone[i] ? reduced : kept).push_back(src.shape[i]);
+  }
+  const Dims out = keep ? kept_as_one : kept;
+  const bool is_float = src.type == 'f';
+  const auto compile = [=](const TensorCompile& c) {
+    const float scale = power == 0.0 ? 1.0f : static_cast<float>(std::pow(double(count_of(reduced).at(c.samples)), power));
+    const auto forward = [=, samples = c.samples](Emitter& emit) {
+      const Access whole = access_of(src, src.shape, samples);
+      Access access{whole.offset, {}, whole.type};
+      ReduceSpec spec{.kept = {}, .reduced = {}, .inputs = {}, .code = is_float ? "const float x = v0;" : "const int x = v0;",
+                      .what = what, .scale = scale, .type = src.stored()};
+      const auto sizes = at(src.shape, samples);
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        if (!gone[i]) spec.kept.push_back(sizes[i]), access.strides.push_back(whole.strides[i]);
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        if (gone[i]) spec.reduced.push_back(sizes[i]), access.strides.push_back(whole.strides[i]);
+      spec.inputs = {access};
+      emit_launch(emit, true, make_reduce(emit.kernels(), std::move(spec)), {emit.input(0)}, {emit.output()});
+    };
+    const auto backward = [=, samples = c.samples](Emitter& emit) {
+      const auto sizes = at(src.shape, samples);
+      std::int64_t elements = 1;
+      for (std::int64_t one : sizes) elements *= one;
+      const TensorRef result = dense_ref(0, kept_as_one, 'f');
+      const Access of_result = access_of(result, src.shape, samples);
+      const BufferId full = emit.workspace(static_cast<std::size_t>(elements) * sizeof(float)), diff = emit.output_gradient();
+      MapSpec spec{.dims = sizes, .inputs = {of_result}, .outputs = {dense_access(sizes)}, .code = {}};
+      if (what == Reduction::sum) {
+        spec.code = fmt::format("      r0 = v0 * {};\n", number_text(scale));
+        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {diff}, {full});
+      } else if (what == Reduction::product) {
+        spec.inputs = {access_of(src, src.shape, samples), of_result, of_result};
+        spec.code = "      r0 = v2 * v1 / v0;\n";
+        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {emit.input(0), emit.output(), diff}, {full});
+      } else {  // evenly over all elements that are the largest, as PyTorch's amax
+        const BufferId ties = emit.workspace(static_cast<std::size_t>(count_of(kept).at(samples)) * sizeof(float));
+        const Access of_src = access_of(src, src.shape, samples);
+        ReduceSpec equal{.kept = {}, .reduced = {}, .inputs = {{of_src.offset, {}, 'f'}, {0, {}, 'f'}}, .code = "const float x = v0 == v1 ? 1.0f : 0.0f;"};
+        for (bool reduces : {false, true})
+          for (std::size_t i = 0; i < sizes.size(); ++i) {
+            if (gone[i] != reduces) continue;
+            (reduces ? equal.reduced : equal.kept).push_back(sizes[i]);
+            equal.inputs[0].strides.push_back(of_src.strides[i]);
+            equal.inputs[1].strides.push_back(of_result.strides[i]);
+          }
+        emit_launch(emit, false, make_reduce(emit.kernels(), std::move(equal)), {emit.input(0), emit.output()}, {ties});
+        spec.inputs = {of_src, of_result, of_result, of_result};
+        spec.code = "      r0 = v0 == v1 ? v2 / v3 : 0.0f;\n";
+        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {emit.input(0), emit.output(), diff, ties}, {full});
+      }
+      give_gradient(emit, 0, src, src.shape, samples, full);
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("reduce", {src}, {}, out, src.type, compile,
+                  [count = count_of(src.shape)](std::int64_t samples) { return 2.0 * double(count.at(samples)); });
+}
+
+TensorRef TensorBuilder::cat(const std::vector<TensorRef>& given, int dim) {
+  std::vector<TensorRef> parts;
+  for (const TensorRef& one : given)
+    if (!(one.rank() == 1 && one.shape[0].is(0) && given[0].rank() > 1)) parts.push_back(read(one));  // PyTorch skips empty vectors
+  if (parts.size() == 1) return parts[0];
+  const auto d = static_cast<std::size_t>(dim);
+  for (const TensorRef& one : parts)
+    if (one.rank() != parts[0].rank() || one.rank() <= dim) throw ConfigError(fmt::format("{} and {} cannot be joined", text_of(parts[0].shape), text_of(one.shape)));
+  Dims out = parts[0].shape;
+  out[d] = 0;
+  for (const TensorRef& one : parts) out[d] = out[d] + one.shape[d];
+  const char type = parts[0].type;
+  const auto place = [=](std::size_t k, std::int64_t samples) {  // of part k in the result
+    Access access = dense_access(at(out, samples), type == 'f' ? 'f' : 'i');
+    Dim before = 0;
+    for (std::size_t i = 0; i < k; ++i) before = before + parts[i].shape[d];
+    access.offset = before.at(samples) * access.strides[d];
+    return access;
+  };
+  const auto compile = [=](const TensorCompile& c) {
+    const auto forward = [=, samples = c.samples](Emitter& emit) {
+      const BufferId to = emit.output();
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        const Launch launch = make_map(emit.kernels(), {.dims = at(parts[k].shape, samples),
+                                                        .inputs = {access_of(parts[k], parts[k].shape, samples)},
+                                                        .outputs = {place(k, samples)},
+                                                        .code = "      r0 = v0;\n"});
+        emit_launch(emit, true, launch, {emit.input(k)}, {to});
+      }
+    };
+    const auto backward = [=, samples = c.samples](Emitter& emit) {
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        if (!emit.wants_gradient(k)) continue;
+        const auto dims = at(parts[k].shape, samples);
+        std::int64_t count = 1;
+        for (std::int64_t one : dims) count *= one;
+        const BufferId full = emit.workspace(static_cast<std::size_t>(count) * sizeof(float));
+        const Launch launch = make_map(
+            emit.kernels(), {.dims = dims, .inputs = {place(k, samples)}, .outputs = {dense_access(dims)}, .code = "      r0 = v0;\n"});
+        emit_launch(emit, false, launch, {emit.output_gradient()}, {full});
+        give_gradient(emit, k, parts[k], parts[k].shape, samples, full);
+      }
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("cat", parts, {}, out, type, compile);
+}
+
+TensorRef TensorBuilder::pad(const TensorRef& src, const std::vector<std::pair<std::int64_t, std::int64_t>>& by_dim, double value) {
+  TensorRef inside = src;
+  for (std::size_t i = 0; i < by_dim.size(); ++i) {  // negative padding cuts
+    const auto [before, after] = by_dim[i];
+    const int d = static_cast<int>(i);
+    if (before < 0 || after < 0)
+      inside = slice(inside, d, Dim(std::max<std::int64_t>(0, -before)),
+                     inside.shape[i] + Dim(std::min<std::int64_t>(0, before) + std::min<std::int64_t>(0, after)));
+  }
+  for (std::size_t i = 0; i < by_dim.size(); ++i) {
+    const auto [before, after] = by_dim[i];
+    std::vector<TensorRef> parts;
+    const auto fill = [&](std::int64_t count) {
+      Dims shape = inside.shape;
+      shape[i] = count;
+      parts.push_back(full(shape, value, src.type));
+    };
+    if (before > 0) fill(before);
+    parts.push_back(inside);
+    if (after > 0) fill(after);
+    if (parts.size() > 1) inside = cat(parts, static_cast<int>(i));
+  }
+  return inside;
+}
+
+}  // namespace ppengine::engine

@@ -1,0 +1,325 @@
+// Convolutions, pooling and batch norm over [batch, channels, ...].
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/engine/tensor/builder.hpp>
+#include <ppengine/ops/convolution.hpp>
+#include <ppengine/ops/elementwise.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+std::int64_t fixed_size(const Dim& dim, const char* what) {
+  if (!dim.constant()) throw ConfigError(fmt::format("{}: only the first dimension may be the batch, not {}", what, dim.text()));
+  return dim.fixed;
+}
+
+// [N, C, H, W] as numbers of a loop: 16 N*C, 17 H, 18 W, 19 OH, 20 OW, then kernel, stride, padding, dilation of both.
+std::vector<std::int64_t> pool_numbers(const TensorRef& src, const PoolOptions& o, std::int64_t height, std::int64_t width, std::int64_t samples) {
+  return {(src.shape[0] * src.shape[1]).at(samples), src.shape[2].fixed, src.shape[3].fixed, height, width, o.kernel[0], o.kernel[1],
+          o.stride[0], o.stride[1], o.padding[0], o.padding[1], o.dilation[0], o.dilation[1], o.count_padding ? 1 : 0};
+}
+
+constexpr const char* pool_names =
+    "const long H = q.n[17], W = q.n[18], OH = q.n[19], OW = q.n[20], KH = q.n[21], KW = q.n[22], SH = q.n[23], SW = q.n[24], PH = q.n[25], "
+    "PW = q.n[26], DH = q.n[27], DW = q.n[28];\n";
+
+}  // namespace
+
+TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& options, std::int64_t height, std::int64_t width) {
+  const TensorRef src = dense(read(from));
+  const Dims out{src.shape[0], src.shape[1], height, width};
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t samples = c.samples, outputs = count_of(out).at(samples), inputs = count_of(src.shape).at(samples);
+    const auto numbers = pool_numbers(src, options, height, width, samples);
+    const std::size_t bytes = static_cast<std::size_t>(outputs) * sizeof(std::int32_t);
+    const auto forward = [=](Emitter& emit) {
+      const std::string body = std::string(pool_names) +
+                               "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n"
+                               "float best = -__builtin_inff(); long where = -1;\n"
+                               "for (long a = 0; a < KH; ++a) for (long b = 0; b < KW; ++b) { const long h = y * SH - PH + a * DH, w = x * SW - PW + b * DW;\n"
+                               "if (h < 0 || w < 0 || h >= H || w >= W) continue; const float v = from[h * W + w];\n"
+                               "if (where < 0 || v > best || v != v) { best = v; where = h * W + w; } }\n"
+                               "((float*)p1)[i] = best; ((int*)p2)[i] = (int)where;";
+      emit_launch(emit, true, make_loop(emit.kernels(), outputs, 3, body, numbers), {emit.input(0)}, {emit.output(), emit.saved("where", bytes)});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const GradientTarget target = emit.begin_gradient(0, false);
+      if (!target) return;
+      // Every input looks at the windows that hold it.
+      const std::string body = std::string(pool_names) +
+                               "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0; const long me = h * W + w;\n"
+                               "for (long a = 0; a < KH; ++a) { const long t = h + PH - a * DH; if (t < 0 || t % SH) continue; const long y = t / SH; if (y >= OH) continue;\n"
+                               "for (long b = 0; b < KW; ++b) { const long u = w + PW - b * DW; if (u < 0 || u % SW) continue; const long x = u / SW; if (x >= OW) continue;\n"
+                               "const long o = (c * OH + y) * OW + x; if (((const int*)p1)[o] == me) sum += ((const float*)p0)[o]; } }\n"
+                               "((float*)p2)[i] = sum;";
+      emit_launch(emit, false, make_loop(emit.kernels(), inputs, 3, body, numbers), {emit.output_gradient(), emit.saved("where", bytes)}, {target.diff});
+      emit.finish_gradient(0, target);
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("max_pool", {src}, {}, out, 'f', compile);
+}
+
+TensorRef TensorBuilder::average_pool(const TensorRef& from, const PoolOptions& options, std::int64_t height, std::int64_t width) {
+  const TensorRef src = dense(read(from));
+  const Dims out{src.shape[0], src.shape[1], height, width};
+  // The number of elements of a window: with padding, but not with what lies behind it.
+  constexpr const char* count =
+      "const long h0 = y * SH - PH, w0 = x * SW - PW; const long h1 = lesser(h0 + KH, H + PH), w1 = lesser(w0 + KW, W + PW);\n"
+      "const long area = q.n[29] ? (h1 - h0) * (w1 - w0) : (lesser(h1, H) - greater(h0, 0)) * (lesser(w1, W) - greater(w0, 0));\n";
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t samples = c.samples, outputs = count_of(out).at(samples), inputs = count_of(src.shape).at(samples);
+    const auto numbers = pool_numbers(src, options, height, width, samples);
+    const auto forward = [=](Emitter& emit) {
+      const std::string body = std::string(pool_names) + "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n" +
+                               count +
+                               "float sum = 0; for (long h = greater(h0, 0); h < lesser(h1, H); ++h) for (long w = greater(w0, 0); w < lesser(w1, W); ++w) sum += from[h * W + w];\n"
+                               "((float*)p1)[i] = sum / (float)area;";
+      emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const GradientTarget target = emit.begin_gradient(0, false);
+      if (!target) return;
+      const std::string body = std::string(pool_names) +
+                               "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0;\n"
+                               "for (long a = 0; a < KH; ++a) { const long t = h + PH - a; if (t < 0 || t % SH) continue; const long y = t / SH; if (y >= OH) continue;\n"
+                               "for (long b = 0; b < KW; ++b) { const long u = w + PW - b; if (u < 0 || u % SW) continue; const long x = u / SW; if (x >= OW) continue;\n" +
+                               count + "sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)area; } }\n((float*)p1)[i] = sum;";
+      emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
+      emit.finish_gradient(0, target);
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("average_pool", {src}, {}, out, 'f', compile);
+}
+
+TensorRef TensorBuilder::adaptive_average_pool(const TensorRef& from, std::int64_t height, std::int64_t width) {
+  const std::int64_t rows = fixed_size(from.shape[2], "adaptive_avg_pool"), columns = fixed_size(from.shape[3], "adaptive_avg_pool");
+  if (height == 1 && width == 1) return mean(from, {2, 3}, true);
+  if (rows % height == 0 && columns % width == 0) {
+    PoolOptions options;
+    options.kernel[0] = options.stride[0] = rows / height;
+    options.kernel[1] = options.stride[1] = columns / width;
+    return average_pool(from, options, height, width);
+  }
+  const TensorRef src = dense(read(from));
+  const Dims out{src.shape[0], src.shape[1], height, width};
+  constexpr const char* window = "const long h0 = y * H / OH, h1 = ((y + 1) * H + OH - 1) / OH, w0 = x * W / OW, w1 = ((x + 1) * W + OW - 1) / OW;\n";
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t outputs = count_of(out).at(c.samples), inputs = count_of(src.shape).at(c.samples);
+    const auto numbers = pool_numbers(src, {}, height, width, c.samples);
+    const auto forward = [=](Emitter& emit) {
+      const std::string body = std::string(pool_names) + "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n" +
+                               window + "float sum = 0; for (long h = h0; h < h1; ++h) for (long w = w0; w < w1; ++w) sum += from[h * W + w];\n"
+                               "((float*)p1)[i] = sum / (float)((h1 - h0) * (w1 - w0));";
+      emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const GradientTarget target = emit.begin_gradient(0, false);
+      if (!target) return;
+      const std::string body = std::string(pool_names) + "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0;\n"
+                               "for (long y = 0; y < OH; ++y) for (long x = 0; x < OW; ++x) {\n" + window +
+                               "if (h >= h0 && h < h1 && w >= w0 && w < w1) sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)((h1 - h0) * (w1 - w0)); }\n"
+                               "((float*)p1)[i] = sum;";
+      emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
+      emit.finish_gradient(0, target);
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("adaptive_average_pool", {src}, {}, out, 'f', compile);
+}
+
+TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how) {
+  const TensorRef src = dense(read(from));
+  const std::int64_t channels = fixed_size(src.shape[1], "batch_norm");
+  const Dim spatial = count_of({src.shape.begin() + 2, src.shape.end()}), per_channel = src.shape[0] * spatial;
+  const bool affine = how.gamma.exists(), tracks = how.mean.exists();
+  std::vector<int> parameters;
+  if (affine) parameters = {how.gamma.parameter, how.beta.parameter};
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t samples = c.samples, n = src.shape[0].at(samples), s = spatial.at(samples), count = per_channel.at(samples);
+    const bool measures = (how.training && c.options.training) || !tracks, updates = how.training && c.options.training && tracks;
+    const std::vector<std::int64_t> dims{n, channels, s};
+    const std::size_t bytes = static_cast<std::size_t>(channels) * sizeof(float);
+    // Running statistics are no parameters of this node, which would ask for their gradients: they are looked up as another node's.
+    const auto running = [=, node = &c.node, index = c.graph.values()[static_cast<std::size_t>(c.node.output)].producer](Emitter& emit) {
+      Node holder = *node;
+      holder.parameters = {how.mean.parameter, how.variance.parameter};
+      emit.set_node(holder, index, -1);
+      const std::pair found(emit.parameter(0), emit.parameter(1));
+      emit.set_node(*node, index, -1);
+      return found;
+    };
+    const std::string eps = number_text(how.epsilon);
+    const Access whole = dense_access(dims), by_channel{0, {0, 1, 0}, 'f'};
+    const Access reduced{0, {s, channels * s, 1}, 'f'}, reduced_channel{0, {1, 0, 0}, 'f'};  // kept: channel; reduced: sample, place
+    const auto sums = [=](Emitter& emit, const char* code, std::vector<Access> inputs, float scale) {
+      return make_reduce(emit.kernels(), {.kept = {channels}, .reduced = {n, s}, .inputs = std::move(inputs), .code = code, .scale = scale});
+    };
+    const auto statistics = [=](Emitter& emit) {
+      if (measures) return std::pair(emit.saved("mean", bytes), emit.saved("variance", bytes));
+      return running(emit);
+    };
+    const auto forward = [=](Emitter& emit) {
+      const BufferId x = emit.input(0), y = emit.output();
+      const auto [mean, variance] = statistics(emit);
+      const float part = 1.0f / static_cast<float>(std::max<std::int64_t>(count, 1));
+      if (measures) {
+        emit_launch(emit, true, sums(emit, "const float x = v0;", {reduced}, part), {x}, {mean});
+        emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean}, {variance});
+      }
+      if (updates) {
+        const auto [running_mean, running_variance] = running(emit);
+        const double unbiased = double(count) / double(std::max<std::int64_t>(count - 1, 1));
+        const Access one = dense_access({channels});
+        const Launch update = make_map(emit.kernels(), {.dims = {channels}, .inputs = {one, one, one, one}, .outputs = {one, one},
+                                                        .code = fmt::format("      r0 = v2 * {0} + v0 * {1}; r1 = v3 * {0} + v1 * {2};\n",
+                                                                            number_text(1.0 - how.momentum), number_text(how.momentum),
+                                                                            number_text(how.momentum * unbiased))});
+        emit_launch(emit, true, update, {mean, variance, running_mean, running_variance}, {running_mean, running_variance});
+      }
+      MapSpec spec{.dims = dims, .inputs = {whole, by_channel, by_channel}, .outputs = {whole}, .code = {}};
+      std::vector<BufferId> inputs{x, mean, variance};
+      spec.code = fmt::format("      r0 = (v0 - v1) * sycl::rsqrt(v2 + {})", eps);
+      if (affine) {
+        spec.inputs.insert(spec.inputs.end(), {by_channel, by_channel});
+        inputs.insert(inputs.end(), {emit.parameter(0), emit.parameter(1)});
+        spec.code += " * v3 + v4";
+      }
+      spec.code += ";\n";
+      emit_launch(emit, true, make_map(emit.kernels(), std::move(spec)), inputs, {y});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const BufferId x = emit.input(0), g = emit.output_gradient();
+      const auto [mean, variance] = statistics(emit);
+      const BufferId sum = emit.saved("sum", bytes), product = emit.saved("product", bytes);
+      emit_launch(emit, false, sums(emit, "const float x = v0;", {reduced}, 1.0f), {g}, {sum});
+      const std::string code = fmt::format("const float x = v0 * (v1 - v2) * sycl::rsqrt(v3 + {});", eps);
+      emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f), {g, x, mean, variance}, {product});
+      if (const GradientTarget target = emit.begin_gradient(0, false)) {
+        MapSpec spec{.dims = dims, .inputs = {whole, whole, by_channel, by_channel, by_channel, by_channel}, .outputs = {whole}, .code = {}};
+        std::vector<BufferId> inputs{g, x, mean, variance, sum, product};
+        const std::string part = number_text(1.0 / double(std::max<std::int64_t>(count, 1)));
+        std::string inner = "v0";
+        if (measures) inner = fmt::format("(v0 - v4 * {0} - (v1 - v2) * rstd * v5 * {0})", part);
+        spec.code = fmt::format("      const float rstd = sycl::rsqrt(v3 + {}); r0 = {} * rstd{};\n", eps, inner, affine ? " * v6" : "");
+        if (affine) spec.inputs.push_back(by_channel), inputs.push_back(emit.parameter(0));
+        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), inputs, {target.diff});
+        emit.finish_gradient(0, target);
+      }
+      if (!affine) return;
+      const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
+      emit.parameter_gradients({sum, product}, [=](const Run& run, bool accumulate) {
+        const auto give = [&](BufferId made, BufferId to) {
+          if (to == no_buffer) return;
+          if (accumulate)
+            ops::add(run.stream, ops::Type::f32, run.at(to), run.at(made), run.at(to), channels);
+          else
+            run.stream.copy(run.at(to), run.at(made), bytes);
+        };
+        give(product, dw), give(sum, db);
+      });
+    };
+    return TensorEmission{forward, backward};
+  };
+  const TensorRef made = add_node("batch_norm", {src}, parameters, src.shape, 'f', compile,
+                  [count = count_of(src.shape)](std::int64_t samples) { return 10.0 * double(count.at(samples)); });
+  if (tracks)  // keeps them in the stage; nothing ever runs it, so that no gradient and no update reaches them
+    add_node("running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {channels}, 'f',
+             [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; }, [](std::int64_t) { return 0.0; });
+  return made;
+}
+
+TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& given_weight, const TensorRef& bias, const ConvolutionOptions& o) {
+  const TensorRef src = dense(read(from));
+  if (given_weight.parameter < 0 || !given_weight.dense() || (bias.exists() && bias.parameter < 0))
+    throw ConfigError("a convolution's weight and bias must be parameters of the model");
+  const TensorRef& weight = given_weight;
+  const std::size_t spatial = src.shape.size() - 2;
+  const std::int64_t channels = fixed_size(src.shape[1], "convolution");
+  const std::int64_t outs = o.transposed ? weight.shape[1].fixed * o.groups : weight.shape[0].fixed;
+  ops::ConvolutionSpec spec;
+  spec.groups = o.groups;
+  spec.stride = o.stride, spec.padding = o.padding, spec.dilation = o.dilation;
+  Dims out{src.shape[0], outs};
+  for (std::size_t i = 0; i < spatial; ++i) {
+    const std::int64_t size = fixed_size(src.shape[2 + i], "convolution"), kernel = weight.shape[2 + i].fixed, reach = o.dilation[i] * (kernel - 1) + 1;
+    const std::int64_t made = o.transposed ? (size - 1) * o.stride[i] - 2 * o.padding[i] + reach + o.output_padding[i]
+                                           : (size + 2 * o.padding[i] - reach) / o.stride[i] + 1;
+    out.emplace_back(made);
+    spec.kernel.push_back(kernel);
+    spec.src.push_back(o.transposed ? made : size);
+    spec.dst.push_back(o.transposed ? size : made);
+  }
+  // A transposed convolution is the input gradient of one from its outputs to its inputs.
+  spec.in_channels = o.transposed ? outs : channels;
+  spec.out_channels = o.transposed ? channels : outs;
+  const bool has_bias = bias.exists(), transposed = o.transposed;
+  spec.bias = has_bias && !transposed;
+  std::vector<int> parameters{weight.parameter};
+  if (has_bias) parameters.push_back(bias.parameter);
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t samples = c.samples;
+    ops::ConvolutionSpec mine = spec;
+    mine.batch = src.shape[0].at(samples);
+    const std::shared_ptr<ops::Convolution> op = ops::Convolution::make(c.device, mine);
+    if (!op) throw ConfigError(fmt::format("convolutions need oneDNN here: {}", *ops::Convolution::refusal(c.device, mine)));
+    const auto out_dims = at(out, samples);
+    std::int64_t places = 1;
+    for (std::size_t i = 2; i < out_dims.size(); ++i) places *= out_dims[i];
+    const std::vector<std::int64_t> flat{mine.batch, outs, places};
+    const auto forward = [=](Emitter& emit) {
+      const BufferId x = emit.input(0), w = emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
+      const BufferId room = emit.workspace(op->workspace_bytes());
+      emit.forward({x, w, b}, {y, room}, [=](const Run& run) {
+        if (transposed)
+          op->backward_input(run.stream, run.at(x), run.at(w), run.at(y), run.at(room));
+        else
+          op->forward(run.stream, run.at(x), run.at(w), run.at(b), run.at(y), run.at(room));
+      });
+      if (transposed && has_bias) {
+        const Access whole = dense_access(flat), by_channel{0, {0, 1, 0}, 'f'};
+        const Launch add = make_map(emit.kernels(), {.dims = flat, .inputs = {whole, by_channel}, .outputs = {whole}, .code = "      r0 = v0 + v1;\n"});
+        emit_launch(emit, true, add, {y, b}, {y});
+      }
+    };
+    const auto backward = [=](Emitter& emit) {
+      const BufferId x = emit.input(0), w = emit.parameter(0), g = emit.output_gradient();
+      const BufferId dw = emit.parameter_gradient(0), db = has_bias ? emit.parameter_gradient(1) : no_buffer;
+      if (const GradientTarget target = emit.begin_gradient(0, false)) {
+        const BufferId room = emit.workspace(op->workspace_bytes());
+        emit.input_half({g, w}, {target.diff, room}, [=](const Run& run) {
+          if (transposed)
+            op->forward(run.stream, run.at(g), run.at(w), nullptr, run.at(target.diff), run.at(room));
+          else
+            op->backward_input(run.stream, run.at(g), run.at(w), run.at(target.diff), run.at(room));
+        });
+        emit.finish_gradient(0, target);
+      }
+      const BufferId room = emit.workspace(op->workspace_bytes()), sums = emit.workspace(static_cast<std::size_t>(outs) * sizeof(float));
+      const Launch sum = !transposed || !has_bias ? Launch()
+                                                  : make_reduce(emit.kernels(), {.kept = {outs}, .reduced = {mine.batch, places},
+                                                                                 .inputs = {{0, {places, outs * places, 1}, 'f'}}});
+      emit.parameter_gradients({x, g}, {room, sums}, [=](const Run& run, bool accumulate) {
+        if (!transposed)
+          return op->backward_weight(run.stream, run.at(x), run.at(g), run.as<float>(dw), run.as<float>(db), accumulate, run.at(room));
+        op->backward_weight(run.stream, run.at(g), run.at(x), run.as<float>(dw), nullptr, accumulate, run.at(room));
+        if (!has_bias) return;
+        sum(run.stream, {run.at(g), accumulate ? run.at(sums) : run.at(db)});
+        if (accumulate) ops::add(run.stream, ops::Type::f32, run.at(db), run.at(sums), run.at(db), outs);
+      });
+    };
+    return TensorEmission{forward, backward};
+  };
+  std::int64_t window = 1;
+  for (std::int64_t one : spec.kernel) window *= one;
+  const Dim work = transposed ? count_of(src.shape) : count_of(out);
+  return add_node("convolution", {src}, parameters, out, 'f', compile, [=](std::int64_t samples) {
+    return 2.0 * double(work.at(samples)) * double(window) * double(transposed ? outs : channels) / double(o.groups);
+  });
+}
+
+}  // namespace ppengine::engine

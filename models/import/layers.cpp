@@ -1,0 +1,436 @@
+// Layers: products, norms, attention, convolutions, pooling, recurrent ones.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/import/lowering.hpp>
+
+namespace ppengine::models {
+namespace {
+
+using engine::number_text;
+
+TensorRef unsqueezed(TensorRef ref, int dim) {
+  ref.shape.insert(ref.shape.begin() + dim, Dim(1));
+  ref.strides.insert(ref.strides.begin() + dim, Dim(0));
+  return ref;
+}
+
+// Two values for height and width from one or two; one spatial dimension has height 1.
+void spread(std::vector<std::int64_t> given, std::int64_t (&to)[2], std::size_t spatial, std::int64_t none) {
+  if (given.empty()) return;
+  if (spatial == 1) given = {none, given[0]};
+  if (given.size() == 1) given.push_back(given[0]);
+  to[0] = given[0], to[1] = given[1];
+}
+
+}  // namespace
+
+TensorRef Lowering::product(TensorRef a, TensorRef b) {
+  const bool row = a.rank() == 1, column = b.rank() == 1;
+  if (row) a = unsqueezed(a, 0);
+  if (column) b = unsqueezed(b, 1);
+  TensorRef out = build_.matmul(cast(a, 'f'), cast(b, 'f'));
+  Dims shape = out.shape;
+  if (column) shape.pop_back();
+  if (row) shape.erase(shape.end() - (column ? 1 : 2));
+  return build_.reshape(out, shape);
+}
+
+TensorRef Lowering::log_softmax(const TensorRef& src, int dim) {
+  const TensorRef x = build_.dense(build_.read(src));
+  const TensorRef most = build_.reduce(x, {dim}, true, engine::Reduction::largest);
+  const TensorRef shifted = build_.apply("$0 - $1", {"$g", ""}, {x, most});
+  const TensorRef total = build_.sum(build_.apply("sycl::exp($0)", {"$g * $r"}, {shifted}), {dim}, true);
+  return build_.apply("$0 - sycl::log($1)", {"$g", "-$g / $1"}, {shifted, total});
+}
+
+TensorRef Lowering::attention(const Arguments& in) {
+  TensorRef q = in.tensor("query"), k = in.tensor("key"), v = in.tensor("value");
+  const std::size_t rank = q.shape.size();
+  const Dim length = q.shape[rank - 2], keys = k.shape[k.shape.size() - 2];
+  const double scale = in.number("scale", 1.0 / std::sqrt(static_cast<double>(q.shape.back().fixed)));
+  if (in.boolean("enable_gqa", false) && !(q.shape[rank - 3] == k.shape[rank - 3])) {  // each key head serves several query heads
+    const Dim heads = q.shape[rank - 3], groups = k.shape[rank - 3];
+    for (TensorRef* one : {&k, &v}) {
+      Dims wide = one->shape;
+      TensorRef more = unsqueezed(*one, static_cast<int>(rank) - 2);
+      wide.insert(wide.begin() + static_cast<long>(rank) - 2, heads / groups);
+      Dims shape = one->shape;
+      shape[rank - 3] = heads;
+      *one = build_.reshape(build_.expand(more, wide), shape);
+    }
+  }
+  std::vector<int> turned;
+  for (int i = 0; i < k.rank(); ++i) turned.push_back(i);
+  std::swap(turned[turned.size() - 1], turned[turned.size() - 2]);
+  TensorRef scores = build_.matmul(q, build_.permute(k, turned), scale);
+  constexpr const char* masked = "$1 != 0 ? $0 : -__builtin_inff()";
+  if (in.has("attn_mask")) {
+    const TensorRef mask = in.tensor("attn_mask");
+    scores = mask.type == 'f' ? build_.apply("$0 + $1", {"$g", "$g"}, {scores, mask})
+                              : build_.apply(masked, {"$1 != 0 ? $g : 0.0f", ""}, {scores, mask});
+  }
+  if (in.boolean("is_causal", false)) {
+    const TensorRef i = build_.reshape(build_.arange(length, 0, 1, 'i'), {length, 1}), j = build_.reshape(build_.arange(keys, 0, 1, 'i'), {1, keys});
+    scores = build_.apply("$2 <= $1 ? $0 : -__builtin_inff()", {"$2 <= $1 ? $g : 0.0f", "", ""}, {scores, i, j});
+  }
+  TensorRef weights = build_.softmax(scores, scores.rank() - 1);
+  if (in.has("attn_mask") && in.tensor("attn_mask").type != 'f')  // a row without any key gives zeros, as PyTorch's
+    weights = build_.apply("$0 == $0 ? $0 : 0.0f", {"$0 == $0 ? $g : 0.0f"}, {weights});
+  const double p = in.number("dropout_p", 0.0);
+  if (p > 0.0 && options_.dropout) weights = build_.dropout(weights, p);
+  return build_.matmul(weights, v);
+}
+
+TensorRef Lowering::einsum(const std::string& equation, std::vector<TensorRef> operands) {
+  std::string text;
+  for (char c : equation)
+    if (c != ' ') text += c;
+  if (text.find("...") != std::string::npos) Arguments::refuse(fmt::format("has dots in '{}'", equation));
+  const std::size_t arrow = text.find("->");
+  std::vector<std::string> names(1);
+  for (char c : text.substr(0, arrow)) {
+    if (c == ',')
+      names.emplace_back();
+    else
+      names.back() += c;
+  }
+  if (names.size() != operands.size()) Arguments::refuse(fmt::format("'{}' does not fit its operands", equation));
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].size() != operands[i].shape.size()) Arguments::refuse(fmt::format("'{}' does not fit its operands", equation));
+  std::map<char, int> times;
+  for (const std::string& one : names)
+    for (char c : one) ++times[c];
+  std::string result;
+  if (arrow != std::string::npos)
+    result = text.substr(arrow + 2);
+  else
+    for (const auto& [c, count] : times)
+      if (count == 1) result += c;
+  const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
+  // A letter twice in one operand is its diagonal.
+  for (std::size_t i = 0; i < names.size(); ++i)
+    for (std::size_t a = 0; a < names[i].size(); ++a)
+      for (std::size_t b = a + 1; b < names[i].size();) {
+        if (names[i][a] != names[i][b]) {
+          ++b;
+          continue;
+        }
+        TensorRef& t = operands[i];
+        t.strides[a] = t.strides[a] + t.strides[b];
+        t.shape.erase(t.shape.begin() + static_cast<long>(b)), t.strides.erase(t.strides.begin() + static_cast<long>(b));
+        names[i].erase(b, 1);
+      }
+  TensorRef left = operands[0];
+  std::string have = names[0];
+  for (std::size_t i = 1; i <= operands.size(); ++i) {
+    std::string later = result;
+    for (std::size_t k = i; k < names.size(); ++k) later += names[k];
+    // What nobody needs any more is summed.
+    std::vector<int> gone;
+    std::string kept;
+    for (std::size_t d = 0; d < have.size(); ++d) {
+      if (has(later, have[d]))
+        kept += have[d];
+      else
+        gone.push_back(static_cast<int>(d));
+    }
+    if (!gone.empty()) left = build_.sum(left, gone, false), have = kept;
+    if (i == operands.size()) break;
+    // [batch, rows, inner] · [batch, inner, columns]
+    const std::string& other = names[i];
+    std::string after = result, batch, rows, inner, columns;
+    for (std::size_t k = i + 1; k < names.size(); ++k) after += names[k];
+    for (char c : have) (has(other, c) ? (has(after, c) ? batch : inner) : rows) += c;
+    for (char c : other)
+      if (!has(have, c)) columns += c;
+    const auto arranged = [&](const TensorRef& t, const std::string& from, const std::string& to, Dims shape) {
+      std::vector<int> order;
+      for (char c : to) order.push_back(static_cast<int>(from.find(c)));
+      return build_.reshape(build_.permute(t, order), shape);
+    };
+    const auto size = [&](const std::string& letters, const TensorRef& t, const std::string& from) {
+      Dims sizes;
+      for (char c : letters) sizes.push_back(t.shape[from.find(c)]);
+      return sizes;
+    };
+    const TensorRef right = cast(operands[i], 'f');
+    left = cast(left, 'f');
+    const Dims b = size(batch, left, have), r = size(rows, left, have), c = size(columns, right, other), n = size(inner, left, have);
+    const TensorRef x = arranged(left, have, batch + rows + inner, {count_of(b), count_of(r), count_of(n)});
+    const TensorRef y = arranged(right, other, batch + inner + columns, {count_of(b), count_of(n), count_of(c)});
+    Dims shape = b;
+    shape.insert(shape.end(), r.begin(), r.end()), shape.insert(shape.end(), c.begin(), c.end());
+    left = build_.reshape(build_.matmul(x, y), shape);
+    have = batch + rows + columns;
+  }
+  std::vector<int> order;
+  for (char c : result) {
+    if (!has(have, c)) Arguments::refuse(fmt::format("'{}' has a result that no operand has", equation));
+    order.push_back(static_cast<int>(have.find(c)));
+  }
+  return build_.permute(left, order);
+}
+
+std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& op, const Arguments& in) {
+  const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
+  constexpr auto out_in = ops::WeightLayout::out_in, in_out = ops::WeightLayout::in_out;
+  if ((op == "linear" && (in.tensor("input").rank() < 1 || in.tensor("weight").rank() != 2)) || (op == "embedding" && in.tensor("weight").rank() != 2))
+    Arguments::refuse("has a weight that is no matrix");
+  if (op == "linear") return one(build_.linear(in.tensor("input"), in.tensor("weight"), in.tensor_or_none("bias"), out_in));
+  if (op == "addmm" && in.number("alpha", 1.0) == 1.0 && in.number("beta", 1.0) == 1.0) {
+    const TensorRef a = in.tensor("mat1"), b = in.tensor("mat2"), c = in.tensor("self");
+    if (b.parameter >= 0 && c.parameter >= 0 && c.rank() == 1) {
+      // [out, in] seen the other way round is a plain linear layer too.
+      if (b.dense()) return one(build_.linear(a, b, c, in_out));
+      const TensorRef turned = build_.permute(b, {1, 0});
+      if (turned.dense()) return one(build_.linear(a, turned, c, out_in));
+    }
+    return one(build_.apply("$0 + $1", {"$g", "$g"}, {build_.matmul(a, b), c}));
+  }
+  if (op == "matmul" || op == "mm" || op == "bmm" || op == "mv" || op == "dot") {
+    const char* second = op == "matmul" ? "other" : op == "mv" ? "vec" : op == "dot" ? "tensor" : "mat2";
+    return one(product(in.tensor("self"), in.tensor(second)));
+  }
+  if (op == "baddbmm" && in.number("alpha", 1.0) == 1.0 && in.number("beta", 1.0) == 1.0)
+    return one(build_.apply("$0 + $1", {"$g", "$g"}, {build_.matmul(in.tensor("batch1"), in.tensor("batch2")), in.tensor("self")}));
+  if (op == "outer") return one(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {unsqueezed(in.tensor("self"), 1), in.tensor("vec2")}));
+  if (op == "einsum") return one(einsum(in.text("equation", ""), in.tensors("tensors")));
+  if (op == "scaled_dot_product_attention") return one(attention(in));
+  if (op == "embedding") return one(build_.embedding(in.tensor("indices"), in.tensor("weight"), in.integer("padding_idx", -1)));
+  if (op == "softmax" || op == "_softmax" || op == "log_softmax" || op == "_log_softmax") {
+    const TensorRef x = cast(in.tensor("self"), 'f');
+    const int d = in.dim("dim", -1, x.rank());
+    return one(op.find("log") == std::string::npos ? build_.softmax(x, d) : log_softmax(x, d));
+  }
+  if (op == "logsumexp") {
+    const TensorRef x = build_.dense(build_.read(in.tensor("self")));
+    const auto dims = in.dims("dim", x.rank());
+    const TensorRef most = build_.reduce(x, dims, true, engine::Reduction::largest);
+    const TensorRef total = build_.sum(build_.apply("sycl::exp($0 - $1)", {"$g * $r", ""}, {x, most}), dims, true);
+    return one(build_.reshape(build_.apply("$0 + sycl::log($1)", {"", "$g / $1"}, {most, total}), in.out_shape()));
+  }
+  if (op == "layer_norm") {
+    std::int64_t width = 1;
+    for (std::int64_t size : in.integers("normalized_shape")) width *= size;
+    return one(build_.layer_norm(in.tensor("input"), width, in.tensor_or_none("weight"), in.tensor_or_none("bias"), in.number("eps", 1e-5)));
+  }
+  if (op == "rms_norm") {
+    std::int64_t width = 1;
+    for (std::int64_t size : in.integers("normalized_shape")) width *= size;
+    const TensorRef src = in.tensor("input"), x = build_.reshape(src, {count_of(src.shape) / Dim(width), width});
+    const std::string eps = number_text(in.number("eps", 1.1920929e-07));
+    const TensorRef square = build_.mean(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), {1}, true);
+    TensorRef y = build_.apply(fmt::format("$0 / sycl::sqrt($1 + {})", eps),
+                               {fmt::format("$g / sycl::sqrt($1 + {})", eps), fmt::format("-0.5f * $g * $r / ($1 + {})", eps)}, {x, square});
+    if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), {width})});
+    return one(build_.reshape(y, src.shape));
+  }
+  if (op == "group_norm" || op == "instance_norm") {
+    const TensorRef src = in.tensor("input");
+    if (op == "instance_norm" && in.has("running_mean")) Arguments::refuse("tracks statistics");
+    const Dim channels = src.shape[1], groups = op == "group_norm" ? Dim(in.integer("num_groups", 1)) : channels;
+    const Dim rows = src.shape[0] * groups;
+    const std::int64_t width = (count_of(src.shape) / rows).fixed;
+    TensorRef y = build_.reshape(build_.layer_norm(build_.reshape(src, {rows, width}), width, {}, {}, in.number("eps", 1e-5)), src.shape);
+    Dims by_channel(src.shape.size(), Dim(1));
+    by_channel[1] = channels;
+    if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), by_channel)});
+    if (in.has("bias")) y = build_.apply("$0 + $1", {"$g", "$g"}, {y, build_.reshape(in.tensor("bias"), by_channel)});
+    return one(y);
+  }
+  if (op == "batch_norm" || op == "_native_batch_norm_legit_functional" || op == "cudnn_batch_norm") {
+    if (in.tensor("input").rank() < 2) Arguments::refuse("has no channels");
+    engine::TensorBuilder::BatchNorm how;
+    const auto buffer = [&](const char* name) -> TensorRef {
+      if (!in.has(name)) return {};
+      const auto found = buffers_.find(in.first_name(name));
+      if (found == buffers_.end()) Arguments::refuse(fmt::format("its {} is no buffer", name));
+      return build_.parameter(parameter_of(found->second, true));
+    };
+    how.gamma = in.tensor_or_none("weight"), how.beta = in.tensor_or_none("bias");
+    how.mean = buffer("running_mean"), how.variance = buffer("running_var");
+    how.training = in.boolean("training", false), how.momentum = in.number("momentum", 0.1), how.epsilon = in.number("eps", 1e-5);
+    if ((how.gamma.exists() && how.gamma.parameter < 0) || how.gamma.exists() != how.beta.exists()) Arguments::refuse("its weight is no parameter");
+    return one(build_.batch_norm(in.tensor("input"), how));
+  }
+  if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d" || op == "convolution") {
+    TensorRef x = in.tensor("input");
+    const TensorRef w = in.tensor("weight");
+    if (w.rank() < 3) Arguments::refuse("has a weight of too few dimensions");
+    const std::size_t spatial = w.shape.size() - 2;
+    engine::ConvolutionOptions o;
+    o.transposed = op.starts_with("conv_transpose") || in.boolean("transposed", false);
+    o.groups = in.integer("groups", 1);
+    const auto values = [&](const char* name, std::int64_t otherwise) {
+      auto list = in.find(name) && in.find(name)->kind == ExportedArgument::Kind::text ? std::vector<std::int64_t>{} : in.integers(name);
+      if (list.empty()) list.push_back(otherwise);
+      while (list.size() < spatial) list.push_back(list[0]);
+      return list;
+    };
+    o.stride = values("stride", 1), o.padding = values("padding", 0), o.dilation = values("dilation", 1), o.output_padding = values("output_padding", 0);
+    const bool single = x.shape.size() == spatial + 1;
+    if (single || x.rank() != w.rank()) Arguments::refuse("has no batch");
+    if (in.text("padding", "") == "same") {
+      std::vector<std::pair<std::int64_t, std::int64_t>> pads(x.shape.size());
+      for (std::size_t i = 0; i < spatial; ++i) {
+        const std::int64_t total = o.dilation[i] * (w.shape[2 + i].fixed - 1);
+        o.padding[i] = total / 2;
+        pads[2 + i] = {0, total - 2 * (total / 2)};
+      }
+      x = build_.pad(x, pads, 0.0);
+    }
+    return one(build_.convolution(x, w, in.tensor_or_none("bias"), o));
+  }
+  static const std::set<std::string> pools{"max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d", "max_pool2d_with_indices"};
+  if (pools.contains(op)) {
+    TensorRef x = in.tensor("self");
+    const std::size_t spatial = op.find("1d") != std::string::npos ? 1 : 2;
+    if (x.shape.size() != spatial + 2) Arguments::refuse("has no batch");
+    if (spatial == 1) x = unsqueezed(x, 2);
+    const Dims out = in.out_shape();
+    const std::int64_t height = spatial == 1 ? 1 : out[2].fixed, width = out.back().fixed;
+    if (op.starts_with("adaptive_avg")) return one(build_.reshape(build_.adaptive_average_pool(x, height, width), out));
+    engine::PoolOptions o;
+    if (op.starts_with("adaptive_max")) {
+      if (x.shape[2].fixed % height != 0 || x.shape[3].fixed % width != 0) Arguments::refuse("does not divide its input evenly");
+      o.kernel[0] = o.stride[0] = x.shape[2].fixed / height, o.kernel[1] = o.stride[1] = x.shape[3].fixed / width;
+      return one(build_.reshape(build_.max_pool(x, o, height, width), out));
+    }
+    spread(in.integers("kernel_size"), o.kernel, spatial, 1);
+    o.stride[0] = o.kernel[0], o.stride[1] = o.kernel[1];
+    spread(in.integers("stride"), o.stride, spatial, 1);
+    spread(in.integers("padding"), o.padding, spatial, 0);
+    spread(in.integers("dilation"), o.dilation, spatial, 1);
+    o.count_padding = in.boolean("count_include_pad", true);
+    if (in.has("divisor_override")) Arguments::refuse("has a divisor of its own");
+    return one(build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
+  }
+  if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d")) {
+    const TensorRef x = in.tensor(in.has("input") ? "input" : "self");
+    std::vector<std::int64_t> size;
+    const Dims out = in.out_shape();
+    for (std::size_t i = 2; i < out.size(); ++i) size.push_back(out[i].fixed);
+    std::vector<double> scales;
+    if (const ExportedArgument* given = in.find("scale_factors")) scales = given->numbers;
+    return one(resize(x, size, op.find("linear") != std::string::npos, in.boolean("align_corners", false), scales));
+  }
+  if (op == "lstm" || op == "gru" || op == "rnn_tanh" || op == "rnn_relu") return lower_recurrent(op, in);
+  if (op == "channel_shuffle") {
+    const TensorRef x = in.tensor("self");
+    const Dim groups = in.integer("groups", 1);
+    Dims split{x.shape[0], groups, x.shape[1] / groups, count_of({x.shape.begin() + 2, x.shape.end()})};
+    return one(build_.reshape(build_.permute(build_.reshape(x, split), {0, 2, 1, 3}), x.shape));
+  }
+  if (op == "glu") {
+    const TensorRef x = in.tensor("self");
+    const int d = in.dim("dim", -1, x.rank());
+    const Dim half = x.shape[static_cast<std::size_t>(d)] / Dim(2);
+    return one(build_.apply("$0 * logistic($1)", {"$g * logistic($1)", "$g * $r * (1.0f - logistic($1))"},
+                            {build_.slice(x, d, 0, half), build_.slice(x, d, half, half)}));
+  }
+  return {};
+}
+
+TensorRef Lowering::resize(const TensorRef& src, const std::vector<std::int64_t>& size, bool linear, bool align, const std::vector<double>& scales) {
+  TensorRef x = build_.dense(build_.read(src));
+  for (std::size_t i = 0; i < size.size(); ++i) {  // one dimension after the other
+    const std::size_t d = 2 + i;
+    const std::int64_t from = x.shape[d].fixed, to = size[i];
+    if (from == to) continue;
+    const double step = align && linear ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0)
+                                        : i < scales.size() && scales[i] > 0 ? 1.0 / scales[i] : double(from) / double(to);
+    std::vector<std::int32_t> low, high;
+    std::vector<float> share;
+    for (std::int64_t k = 0; k < to; ++k) {
+      const float at = linear ? static_cast<float>(align ? step * double(k) : std::max(0.0, step * (double(k) + 0.5) - 0.5)) : static_cast<float>(step * double(k));
+      const auto below = std::min<std::int64_t>(static_cast<std::int64_t>(at), from - 1);
+      low.push_back(static_cast<std::int32_t>(below)), high.push_back(static_cast<std::int32_t>(std::min(below + 1, from - 1)));
+      share.push_back(at - static_cast<float>(below));
+    }
+    const Dim before = count_of({x.shape.begin(), x.shape.begin() + static_cast<long>(d)}), behind = count_of({x.shape.begin() + static_cast<long>(d) + 1, x.shape.end()});
+    const TensorRef flat = build_.reshape(x, {before, from, behind});
+    TensorRef out = build_.take(flat, build_.constant(low, {1, to, 1}, 'i'));
+    if (linear) {
+      std::vector<std::int32_t> bits;
+      for (float s : share) bits.push_back(std::bit_cast<std::int32_t>(s));
+      out = build_.apply("$0 + $2 * ($1 - $0)", {"$g * (1.0f - $2)", "$g * $2", ""},
+                         {out, build_.take(flat, build_.constant(high, {1, to, 1}, 'i')), build_.constant(bits, {1, to, 1}, 'f')});
+    }
+    Dims shape = x.shape;
+    shape[d] = to;
+    x = build_.reshape(out, shape);
+  }
+  return x;
+}
+
+// Layer by layer, direction by direction, step by step: the inputs' products of all steps at once.
+std::vector<TensorRef> Lowering::lower_recurrent(const std::string& op, const Arguments& in) {
+  const bool is_lstm = op == "lstm", is_gru = op == "gru", biases = in.boolean("has_biases", true), both = in.boolean("bidirectional", false),
+             batch_first = in.boolean("batch_first", false);
+  const std::int64_t layers = in.integer("num_layers", 1), directions = both ? 2 : 1;
+  const auto weights = in.tensors("params");
+  const auto states = is_lstm ? in.tensors("hx") : std::vector<TensorRef>{in.tensor("hx")};
+  const double p = in.boolean("train", false) && options_.dropout ? in.number("dropout", 0.0) : 0.0;
+  TensorRef x = in.tensor("input");
+  if (x.rank() != 3) Arguments::refuse("has no batch");
+  if (batch_first) x = build_.permute(x, {1, 0, 2});  // [time, batch, width]
+  const Dim steps = x.shape[0], batch = x.shape[1];
+  if (!steps.constant()) Arguments::refuse("goes along the batch");
+  const std::size_t each = biases ? 4 : 2;
+  if (weights.size() != static_cast<std::size_t>(layers * directions) * each) Arguments::refuse("has projections, which are not supported");
+  std::vector<TensorRef> last_h, last_c;
+  const auto row = [&](const TensorRef& all, std::int64_t i) { return build_.reshape(build_.slice(all, 0, i, 1), {all.shape[1], all.shape[2]}); };
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<TensorRef> sides;
+    for (std::int64_t side = 0; side < directions; ++side) {
+      const std::size_t w = static_cast<std::size_t>(layer * directions + side) * each;
+      const TensorRef none, bias_in = biases ? weights[w + 2] : none, bias_hidden = biases ? weights[w + 3] : none;
+      const TensorRef from_input = build_.linear(x, weights[w], bias_in, ops::WeightLayout::out_in);
+      TensorRef h = row(states[0], layer * directions + side), c = is_lstm ? row(states[1], layer * directions + side) : none;
+      const Dim width = h.shape[1];
+      std::vector<TensorRef> outputs(static_cast<std::size_t>(steps.fixed));
+      for (std::int64_t s = 0; s < steps.fixed; ++s) {
+        const std::int64_t t = side == 0 ? s : steps.fixed - 1 - s;
+        const TensorRef a = row(from_input, t), b = build_.linear(h, weights[w + 1], bias_hidden, ops::WeightLayout::out_in);
+        const auto gate = [&](const TensorRef& of, std::int64_t k) { return build_.slice(of, 1, width * Dim(k), width); };
+        if (is_lstm) {
+          const auto both_of = [&](std::int64_t k, const char* f, const char* df) {
+            return build_.apply(fmt::format("{}($0 + $1)", f), {df, df}, {gate(a, k), gate(b, k)});
+          };
+          constexpr const char *ds = "$g * $r * (1.0f - $r)", *dt = "$g * (1.0f - $r * $r)";
+          const TensorRef i = both_of(0, "logistic", ds), f = both_of(1, "logistic", ds), g = both_of(2, "sycl::tanh", dt), o = both_of(3, "logistic", ds);
+          c = build_.apply("$0 * $1 + $2 * $3", {"$g * $1", "$g * $0", "$g * $3", "$g * $2"}, {f, c, i, g});
+          h = build_.apply("$0 * sycl::tanh($1)", {"$g * sycl::tanh($1)", "$g * $0 * (1.0f - sycl::tanh($1) * sycl::tanh($1))"}, {o, c});
+        } else if (is_gru) {
+          const auto sum_of = [&](std::int64_t k) {
+            return build_.apply("logistic($0 + $1)", {"$g * $r * (1.0f - $r)", "$g * $r * (1.0f - $r)"}, {gate(a, k), gate(b, k)});
+          };
+          const TensorRef r = sum_of(0), z = sum_of(1);
+          const TensorRef n = build_.apply("sycl::tanh($0 + $1 * $2)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r) * $2", "$g * (1.0f - $r * $r) * $1"},
+                                           {gate(a, 2), r, gate(b, 2)});
+          h = build_.apply("(1.0f - $0) * $1 + $0 * $2", {"$g * ($2 - $1)", "$g * (1.0f - $0)", "$g * $0"}, {z, n, h});
+        } else if (op == "rnn_tanh") {
+          h = build_.apply("sycl::tanh($0 + $1)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r)"}, {a, b});
+        } else {
+          h = build_.apply("$0 + $1 > 0 ? $0 + $1 : 0.0f", {"$r > 0 ? $g : 0.0f", "$r > 0 ? $g : 0.0f"}, {a, b});
+        }
+        outputs[static_cast<std::size_t>(t)] = build_.reshape(h, {1, batch, width});
+      }
+      sides.push_back(build_.cat(outputs, 0));
+      last_h.push_back(build_.reshape(h, {1, batch, width}));
+      if (is_lstm) last_c.push_back(build_.reshape(c, {1, batch, width}));
+    }
+    x = sides.size() == 1 ? sides[0] : build_.cat(sides, 2);
+    if (p > 0.0 && layer + 1 < layers) x = build_.dropout(x, p);
+  }
+  std::vector<TensorRef> results{batch_first ? build_.permute(x, {1, 0, 2}) : x, last_h.size() == 1 ? last_h[0] : build_.cat(last_h, 0)};
+  if (is_lstm) results.push_back(last_c.size() == 1 ? last_c[0] : build_.cat(last_c, 0));
+  return results;
+}
+
+}  // namespace ppengine::models

@@ -1,0 +1,342 @@
+// Lowering an exported program: symbols, inputs, nodes in order, loss and outputs.
+#include <ppengine/models/import/lowering.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/import/stored.hpp>
+
+namespace ppengine::models {
+namespace {
+
+char char_of(int torch_type) {
+  if (torch_type == 12) return 'b';
+  if (torch_type == 6 || torch_type == 7 || torch_type == 8 || torch_type == 13) return 'f';
+  if (torch_type >= 1 && torch_type <= 5) return 'i';
+  throw ConfigError(fmt::format("values of torch's type {} are not supported", torch_type));
+}
+
+// Sizes are taken to grow evenly with the batch: they are looked at for three batches that all small numbers divide.
+constexpr std::int64_t looked_at = 5040;
+
+}  // namespace
+
+Lowering::Lowering(const ExportedProgram& program, const std::function<const StoredTensor&(const std::string&)>& tensor,
+                   const ProgramOptions& options, ProgramGraph& into)
+    : program_(program), tensor_(tensor), options_(options), into_(into), build_(*into.graph) {}
+
+void Lowering::bind_symbols() {
+  std::set<std::string> batches;
+  for (const ExportedInput& input : program_.inputs) {
+    if (input.kind != ExportedInput::Kind::input) continue;
+    const auto found = program_.graph.values.find(input.value);
+    if (found == program_.graph.values.end()) throw FileError(fmt::format("the program's input '{}' has no shape", input.value));
+    const auto& sizes = found->second.sizes;
+    const auto given = options_.sizes.find(input.name);
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const auto symbols = symbols_of(sizes[d].expression);
+      if (d == 0) {
+        for (const std::string& one : symbols) batches.insert(one), batch_symbol_ = batch_symbol_.empty() ? one : batch_symbol_;
+        if (symbols.empty() && into_.fixed_batch == 0 && batch_symbol_.empty()) into_.fixed_batch = sizes[d].number;
+        continue;
+      }
+      if (symbols.size() != 1 || batches.contains(symbols[0])) continue;
+      std::int64_t value = sizes[d].hint;
+      if (given != options_.sizes.end() && given->second.size() + 1 == sizes.size()) value = given->second[d - 1];
+      symbols_.try_emplace(symbols[0], value);
+    }
+  }
+  if (!batch_symbol_.empty()) into_.fixed_batch = 0;
+  for (const std::string& one : batches) symbols_[one] = -1;  // marks the batch
+  build_.set_fixed_batch(into_.fixed_batch);
+}
+
+Dim Lowering::dim_of(const ExportedSize& size) const {
+  if (size.expression.empty()) return {size.number};
+  std::int64_t seen[3];
+  for (std::int64_t i = 0; i < 3; ++i) {
+    auto symbols = symbols_;
+    for (auto& [name, value] : symbols)
+      if (value == -1) value = looked_at * (i + 1);
+    seen[i] = value_of(size, symbols);
+  }
+  if (seen[2] - seen[1] != seen[1] - seen[0] || (seen[1] - seen[0]) % looked_at != 0)
+    throw ConfigError(fmt::format("the size {} does not grow evenly with the batch", size.expression));
+  const std::int64_t slope = (seen[1] - seen[0]) / looked_at;
+  return {slope, seen[0] - slope * looked_at};
+}
+
+Dims Lowering::shape_of(const std::string& value) const {
+  const auto found = names_->graph->values.find(value);
+  if (found == names_->graph->values.end()) throw FileError(fmt::format("the program's value '{}' has no shape", value));
+  Dims shape;
+  for (const ExportedSize& one : found->second.sizes) shape.push_back(dim_of(one));
+  return shape;
+}
+
+char Lowering::type_of(const std::string& value) const {
+  const auto found = names_->graph->values.find(value);
+  if (found == names_->graph->values.end()) throw FileError(fmt::format("the program's value '{}' has no type", value));
+  return char_of(found->second.type);
+}
+
+int Lowering::parameter_of(const std::string& name, bool frozen) {
+  const auto found = parameters_.find(name);
+  if (found != parameters_.end()) return found->second;
+  const StoredTensor& stored = tensor_(name);
+  if (stored.shape.size() > static_cast<std::size_t>(ops::Shape::max_rank)) throw ConfigError(fmt::format("{} has {} dimensions: {} are supported", name, stored.shape.size(), ops::Shape::max_rank));
+  engine::ParameterInfo info;
+  info.name = name;
+  info.shape = ops::Shape(std::span(stored.shape));
+  info.init = engine::Init::zeros;
+  const int id = into_.graph->parameter(std::move(info));
+  parameters_[name] = id;
+  if (frozen) into_.running.push_back(name);
+  return id;
+}
+
+TensorRef Lowering::stored_constant(const std::string& name) {
+  const StoredTensor& stored = tensor_(name);
+  Dims shape;
+  for (std::int64_t size : stored.shape) shape.emplace_back(size);
+  const bool is_float = stored.type == StoredType::f32 || stored.type == StoredType::f16 || stored.type == StoredType::bf16 || stored.type == StoredType::f64;
+  if (stored.elements == 0) Arguments::refuse(fmt::format("the constant {} is empty", name));
+  return build_.constant(is_float ? bits_of(stored_floats(stored)) : stored_integers(stored), shape,
+                         is_float ? 'f' : stored.type == StoredType::boolean ? 'b' : 'i');
+}
+
+void Lowering::bind_inputs() {
+  for (const ExportedInput& input : program_.inputs) {
+    if (input.kind == ExportedInput::Kind::parameter) {
+      TensorRef ref = build_.parameter(parameter_of(input.name, false));
+      names_->tensors[input.value] = ref;
+    } else if (input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant) {
+      buffers_[input.value] = input.name;  // made a value when it is read
+    } else if (input.kind == ExportedInput::Kind::input) {
+      const Dims shape = shape_of(input.value);
+      const char type = type_of(input.value);
+      names_->tensors[input.value] = build_.input(input.name, shape, type == 'b' ? 'i' : type);
+      names_->tensors[input.value].type = type;
+      into_.inputs.push_back({input.name, text_of(shape), type != 'f'});
+    } else {
+      into_.unsupported.push_back({"input", "", "", "an input that is no tensor"});
+    }
+  }
+}
+
+void Lowering::run() {
+  bind_symbols();
+  Names names{&program_.graph, {}, {}};
+  names_ = &names;
+  bind_inputs();
+  std::vector<TensorRef> outputs;
+  lower_graph(program_.graph, names, &outputs);
+  if (!into_.unsupported.empty()) return;
+  // Of all outputs, the user's.
+  std::vector<TensorRef> wanted;
+  for (const std::string& name : program_.outputs)
+    for (std::size_t i = 0; i < program_.graph.outputs.size(); ++i)
+      if (program_.graph.outputs[i] == name) {
+        wanted.push_back(outputs[i]);
+        break;
+      }
+  if (wanted.empty()) throw ConfigError("the program has no output");
+  for (std::size_t i = 0; i < wanted.size(); ++i) into_.outputs.push_back({program_.outputs[i], {}, false, 0});
+  build_.set_module("loss");
+  add_loss(wanted);
+  build_.set_module("outputs");
+  add_outputs(wanted);
+}
+
+void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<TensorRef>* results) {
+  Names* const before = names_;
+  names_ = &inner;
+  for (const ExportedNode& node : graph.nodes) {
+    ++into_.ops[node.target];
+    const bool gives_tensors = std::ranges::any_of(node.outputs, [&](const std::string& one) { return graph.values.contains(one); });
+    if (!gives_tensors) continue;  // sizes and assertions: sizes are known from their expressions
+    build_.set_module(node.module);
+    try {
+      const std::vector<TensorRef> made = lower(node);
+      for (std::size_t i = 0; i < node.outputs.size() && i < made.size(); ++i)
+        if (!node.outputs[i].empty() && made[i].exists()) inner.tensors[node.outputs[i]] = made[i];
+    } catch (const Unknown& unknown) {
+      into_.unsupported.push_back({node.target, node.module, node.place, unknown.reason});
+    } catch (const ConfigError& error) {
+      into_.unsupported.push_back({node.target, node.module, node.place, error.what()});
+    }
+    // So that what depends on it is looked at too.
+    if (!into_.unsupported.empty())
+      for (const std::string& name : node.outputs)
+        if (graph.values.contains(name) && !inner.tensors.contains(name)) try {
+            inner.tensors[name] = build_.full(shape_of(name), 0.0, type_of(name));
+          } catch (const Error&) {  // nothing can be said about it
+          }
+  }
+  if (results)
+    for (const std::string& name : graph.outputs) {
+      const auto found = inner.tensors.find(name);
+      if (found != inner.tensors.end())
+        results->push_back(found->second);
+      else if (buffers_.contains(name))
+        results->push_back(TensorRef{});
+      else if (into_.unsupported.empty() && graph.values.contains(name))
+        throw FileError(fmt::format("the program's output '{}' is made by no node", name));
+      else
+        results->push_back(TensorRef{});
+    }
+  names_ = before;
+}
+
+std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
+  const Arguments in(*this, node);
+  if (node.target.starts_with("higher_order.")) {  // a graph of its own, with the arguments behind it
+    for (std::size_t i = 0; i < node.arguments.size(); ++i) {
+      const ExportedArgument& argument = node.arguments[i].second;
+      if (argument.kind != ExportedArgument::Kind::graph) continue;
+      Names inner{argument.graph.get(), {}, {}};
+      std::size_t next = 0;
+      for (std::size_t k = i + 1; k < node.arguments.size(); ++k) {
+        const ExportedArgument& one = node.arguments[k].second;
+        for (const std::string& name : one.names) {
+          if (next < argument.graph->inputs.size()) {
+            const auto outer = names_->tensors.find(name);
+            if (outer != names_->tensors.end())
+              inner.tensors[argument.graph->inputs[next]] = outer->second;
+            else if (buffers_.contains(name))
+              inner.tensors[argument.graph->inputs[next]] = stored_constant(buffers_[name]);
+          }
+          ++next;
+        }
+        if (one.names.empty()) ++next;
+      }
+      std::vector<TensorRef> results;
+      lower_graph(*argument.graph, std::move(inner), &results);
+      return results;
+    }
+  }
+  if (!node.target.starts_with("aten.")) Arguments::refuse("is not an op of PyTorch's own library");
+  std::string op = node.target.substr(5, node.target.rfind('.') - 5);
+  const bool in_place = op.ends_with("_") && !op.starts_with("__");
+  if (in_place) {
+    op.pop_back();
+    const std::string self = in.first_name("self");
+    if (const auto buffer = buffers_.find(self); buffer != buffers_.end()) {
+      const StoredTensor& stored = tensor_(buffer->second);
+      if (op == "add" && stored.type == StoredType::i64 && stored.elements == 1 && in.number("other", 0.0) == 1.0) {
+        into_.counters.push_back(buffer->second);
+        return {TensorRef{}};
+      }
+      Arguments::refuse(fmt::format("changes the buffer {}", buffer->second));
+    }
+  }
+  const char type = in.out_type();
+  std::vector<TensorRef> made;
+  if (auto one = lower_pointwise(op, in, type))
+    made = {*one};
+  else if (auto views = lower_views(op, in))
+    made = *views;
+  else if (auto created = lower_made(op, in, type))
+    made = {*created};
+  else if (auto layers = lower_layers(op, in))
+    made = *layers;
+  else if (auto indexed = lower_indexing(op, in))
+    made = *indexed;
+  else if (auto loss = lower_losses(op, in))
+    made = {*loss};
+  else
+    Arguments::refuse("is not supported yet");
+  // The program's own shapes are the truth; what differs is a mistake here.
+  for (std::size_t i = 0; i < made.size() && i < node.outputs.size(); ++i) {
+    if (!made[i].exists() || node.outputs[i].empty()) continue;
+    const Dims expected = shape_of(node.outputs[i]);
+    if (!(made[i].shape == expected)) Arguments::refuse(fmt::format("gives {} here and {} in PyTorch", text_of(made[i].shape), text_of(expected)));
+    const char wanted = type_of(node.outputs[i]);
+    if ((made[i].type == 'f') != (wanted == 'f')) made[i] = cast(made[i], wanted);
+    made[i].type = wanted;
+  }
+  if (in_place && !made.empty()) names_->tensors[in.first_name("self")] = made[0];
+  return made;
+}
+
+TensorRef Lowering::cast(const TensorRef& src, char type) {
+  if (src.type == type) return src;
+  if (type == 'b') return build_.apply("$0 != 0 ? 1 : 0", {""}, {src}, 'b');
+  if (type == 'i' && src.type == 'b') {
+    TensorRef out = src;
+    out.type = 'i';
+    return out;
+  }
+  return build_.apply(type == 'i' ? "(int)$0" : "(float)$0", {type == 'f' && src.type == 'f' ? "$g" : ""}, {src}, type);
+}
+
+void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
+  ProgramLoss loss = options_.loss;
+  const TensorRef& first = outputs[0];
+  const bool scalar = count_of(first.shape).is(1) && first.type == 'f';
+  if (loss == ProgramLoss::none) {
+    if (!scalar) return;
+    loss = ProgramLoss::output;
+  }
+  const auto per_sample = [&](const Dims& shape) {
+    const Dim count = count_of(shape);
+    return into_.fixed_batch > 0 ? count.fixed / into_.fixed_batch : count.batch;
+  };
+  const auto targets = [&](const Dims& shape, char type) {
+    into_.targets_width = per_sample(shape);
+    into_.targets_are_integers = type == 'i';
+    return build_.input("targets", shape, type);
+  };
+  if (loss == ProgramLoss::output) {
+    if (!scalar) throw ConfigError(fmt::format("--loss output: the program's first output is {}, not a scalar", text_of(first.shape)));
+    return build_.sum_loss(build_.reshape(first, {}), 1);
+  }
+  if (first.shape.empty() || first.type != 'f') throw ConfigError("--loss: the program's first output has no batch; use --loss output");
+  if (loss == ProgramLoss::cross_entropy) {
+    const int rank = first.rank(), dim = options_.class_dim < 0 ? options_.class_dim + rank : options_.class_dim;
+    if (dim < 1 || dim >= rank) throw ConfigError(fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
+    std::vector<int> order;
+    for (int i = 0; i < rank; ++i)
+      if (i != dim) order.push_back(i);
+    order.push_back(dim);
+    const TensorRef logits = build_.permute(first, order);
+    return build_.cross_entropy_loss(logits, targets({logits.shape.begin(), logits.shape.end() - 1}, 'i'));
+  }
+  const TensorRef wanted = targets(first.shape, 'f');
+  const std::int64_t elements = per_sample(first.shape);
+  const TensorRef each = loss == ProgramLoss::mse
+                             ? build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", ""}, {first, wanted})
+                             : build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))",
+                                            {"(logistic($0) - $1) * $g", ""}, {first, wanted});
+  build_.sum_loss(build_.reshape(each, {count_of(each.shape)}), elements);
+}
+
+void Lowering::add_outputs(const std::vector<TensorRef>& outputs) {
+  std::vector<TensorRef> rows;
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    ProgramOutput& to = into_.outputs[i];
+    const TensorRef& one = outputs[i];
+    if (!one.exists()) continue;
+    to.batched = !one.shape.empty() && (one.shape[0] == Dim(1, 0) || (into_.fixed_batch > 0 && one.shape[0].is(into_.fixed_batch)));
+    Dim rest = 1;
+    for (std::size_t d = to.batched ? 1 : 0; d < one.shape.size(); ++d) {
+      rest = rest * one.shape[d];
+      if (one.shape[d].constant()) to.shape.push_back(one.shape[d].fixed);
+    }
+    if (!to.batched || !rest.constant() || !options_.outputs) continue;
+    to.offset = offset;
+    offset += rest.fixed;
+    rows.push_back(build_.reshape(cast(one, 'f'), {one.shape[0], rest}));
+  }
+  if (rows.empty()) return;
+  TensorRef all = build_.dense(build_.read(build_.cat(rows, 1)));
+  if (into_.graph->values()[static_cast<std::size_t>(all.value)].producer < 0) all = build_.apply("$0", {"$g"}, {all});
+  into_.graph->output({all.value});
+}
+
+}  // namespace ppengine::models

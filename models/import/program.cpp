@@ -1,0 +1,84 @@
+// Programs: from file to graph.
+#include <ppengine/models/import/program.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/models/import/exported.hpp>
+#include <ppengine/models/import/lowering.hpp>
+
+namespace ppengine::models {
+
+namespace fs = std::filesystem;
+
+ProgramLoss parse_program_loss(const std::string& name) {
+  if (name.empty()) return ProgramLoss::none;
+  if (name == "cross_entropy") return ProgramLoss::cross_entropy;
+  if (name == "mse") return ProgramLoss::mse;
+  if (name == "bce") return ProgramLoss::bce;
+  if (name == "output") return ProgramLoss::output;
+  throw ConfigError(fmt::format("--loss {}: use cross_entropy, mse, bce or output", name));
+}
+
+bool Program::is_program(const std::string& path) { return path.ends_with(".pt2") || fs::exists(fs::path(path) / "program.pt2"); }
+
+std::shared_ptr<const Program> Program::load(const std::string& path) {
+  auto program = std::make_shared<Program>();
+  const bool folder = fs::is_directory(path);
+  program->file_ = folder ? (fs::path(path) / "program.pt2").string() : path;
+  program->exported_ = ExportedProgram::read(program->file_);
+  if (folder) program->saved_ = std::make_shared<WeightFiles>(WeightFiles::open(path));
+  for (const ExportedInput& input : program->exported_->inputs) {
+    const bool stored = input.kind == ExportedInput::Kind::parameter || input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant;
+    if (stored && !program->exported_->tensors.contains(input.name))
+      throw FileError(fmt::format("{}: the tensor '{}' is missing", program->file_, input.name));
+  }
+  if (program->saved_)
+    for (const std::string& name : program->state()) {
+      const StoredTensor& saved = program->saved_->at(name);
+      if (saved.shape != program->exported_->tensors.at(name).shape)
+        throw FileError(fmt::format("{}: tensor '{}' has another shape than in program.pt2", saved.file, name));
+    }
+  return program;
+}
+
+const std::vector<std::string>& Program::state() const { return exported_->state; }
+
+const StoredTensor& Program::tensor(const std::string& name) const {
+  if (saved_)
+    if (const StoredTensor* saved = saved_->find(name)) return *saved;
+  const auto found = exported_->tensors.find(name);
+  if (found == exported_->tensors.end()) throw FileError(fmt::format("{}: the tensor '{}' is missing", file_, name));
+  return found->second;
+}
+
+std::string Program::graph_name(const std::string& name) const {
+  const auto used = [&](const std::string& one) {
+    return std::ranges::any_of(exported_->inputs, [&](const ExportedInput& input) { return input.name == one && input.kind != ExportedInput::Kind::input; });
+  };
+  if (used(name)) return name;
+  const StoredTensor& mine = exported_->tensors.at(name);
+  for (const auto& [other, tensor] : exported_->tensors)
+    if (other != name && tensor.data == mine.data && tensor.shape == mine.shape && used(other)) return other;
+  return name;
+}
+
+ProgramGraph Program::build(const ProgramOptions& options) const {
+  ProgramGraph result;
+  result.graph = std::make_shared<engine::Graph>();
+  Lowering lowering(*exported_, [this](const std::string& name) -> const StoredTensor& { return tensor(name); }, options, result);
+  lowering.run();
+  return result;
+}
+
+void Program::check(const ProgramGraph& graph, const std::string& file) {
+  if (graph.unsupported.empty()) return;
+  std::string text = fmt::format("{}: {} ops of the program are not supported:", file, graph.unsupported.size());
+  for (const Unsupported& one : graph.unsupported)
+    text += fmt::format("\n  {} in {} ({}): {}", one.op, one.module.empty() ? "the model" : one.module, one.place.empty() ? "no line" : one.place, one.reason);
+  throw ConfigError(text);
+}
+
+}  // namespace ppengine::models

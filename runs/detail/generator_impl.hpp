@@ -1,0 +1,224 @@
+// What a Generator keeps: requests and their places on the first rank, the choice of tokens on the last one.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <ppengine/comm/abort_on_error.hpp>
+#include <ppengine/engine/decoder.hpp>
+#include <ppengine/runs/generator.hpp>
+#include <ppengine/runs/job_chain.hpp>
+
+namespace ppengine::runs {
+
+using Clock = std::chrono::steady_clock;
+
+struct Waiting {
+  std::uint64_t number = 0;
+  GenerationRequest request;
+};
+
+// A request that has its place in a group.
+struct Running {
+  std::uint64_t number = 0;
+  GenerationRequest request;
+  Generated result;
+  std::int64_t limit = 0;     // of new tokens
+  std::int64_t filled = 0;    // tokens of the prompt that are in the cache
+  std::int32_t position = 0;  // of the token that the next step takes
+  std::int32_t token = 0;     // that token
+  bool begins = true;         // prefill chooses its first token: it takes no part in this step
+  bool awaits = false;        // a token, from the step that is under way
+  Clock::time_point begun, first, last;
+  bool is_filled() const { return filled == result.prompt_tokens; }
+};
+
+struct Place {
+  std::optional<Running> running;
+  std::vector<std::int32_t> kept;  // tokens of the last request, whose keys and values are still there
+  std::uint64_t used = 0;          // when that was
+};
+
+// What the last rank keeps of a request.
+struct Chooser {
+  std::optional<Sampler> sampler;
+  std::vector<std::int32_t> history;
+  std::size_t prompt = 0;
+};
+
+struct Group {
+  std::vector<Place> places;      // first rank
+  std::vector<Chooser> choosers;  // last rank
+  std::vector<Choice> choices;    // of the last step
+  comm::Pending message;          // that carries them
+};
+
+// Steps are compiled for these numbers of sequences.
+inline std::size_t step_size(std::size_t wanted, std::size_t most) {
+  std::size_t size = 1;
+  while (size < wanted) size *= 2;
+  return std::min(size, most);
+}
+
+struct Generator::Impl {
+  GeneratorOptions options;
+  engine::Decoder decoder;
+  JobChain chain;
+  std::int64_t vocabulary;
+  std::vector<Group> groups;
+  std::deque<int> in_flight;
+  std::vector<std::int32_t> ids, positions, shared_tokens;
+  Job shared_job;
+
+  mutable std::mutex mutex;  // of what follows
+  std::condition_variable news;
+  bool stopping = false;
+  GeneratorStats stats;
+  std::deque<Waiting> waiting;
+  std::set<std::uint64_t> cancelled, unfinished;
+  std::uint64_t submitted = 0, uses = 0;
+
+  Impl(engine::ModelRank& model, const GeneratorOptions& how, comm::Communicator& pipeline)
+      : options(how),
+        decoder(model, {.capacity = how.capacity,
+                        .groups = how.groups,
+                        .sequences = how.sequences,
+                        .chunk = how.chunk,
+                        .peers = &pipeline,
+                        .tensor = how.tensor}),
+        chain(pipeline, how.sequences, how.tensor),
+        vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
+        groups(static_cast<std::size_t>(how.groups)) {
+    if (decoder.rotary_switch() > 0) options.reuse = false;  // keys depend on how long the whole sequence is
+    const auto sequences = static_cast<std::size_t>(how.sequences);
+    for (Group& group : groups) {
+      group.places.resize(sequences);
+      group.choosers.resize(sequences);
+      group.choices.resize(sequences);
+    }
+    ids.resize(sequences);
+    positions.resize(sequences);
+  }
+
+  // What every rank of the chain does with a job; the first rank gives the tokens that go in.
+  void carry_out(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
+    Group& group = groups[static_cast<std::size_t>(job.group)];
+    if (job.kind != Job::begin) tell(job, tokens);
+    if (job.kind == Job::begin && chain.is_last()) {
+      Chooser& chooser = group.choosers[static_cast<std::size_t>(job.sequence)];
+      chooser.sampler.emplace(beginning.sampling, beginning.number, beginning.bias);
+      chooser.history = beginning.prompt;
+      chooser.prompt = beginning.prompt.size();
+    } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
+      const bool last = job.kind == Job::last_prefill;
+      const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);
+      if (last && chooses()) choose(group, static_cast<std::size_t>(job.sequence), logits);
+    } else if (job.kind == Job::step) {
+      step(job, group, tokens);
+    }
+  }
+
+  // Ranks that divide this one's work do it at the same time.
+  void tell(const Job& job, std::span<const std::int32_t> tokens) {
+    if (!options.tensor || !chain.leads()) return;
+    shared_job = job;
+    shared_tokens.assign(tokens.begin(), tokens.end());
+    chain.share(shared_job, shared_tokens);
+  }
+
+  void take_part() {
+    for (;;) {
+      chain.share(shared_job, shared_tokens);
+      if (shared_job.kind == Job::end) return;
+      carry_out(shared_job, {}, shared_tokens);
+    }
+  }
+
+  bool chooses() const { return chain.is_last() && chain.leads(); }
+
+  void choose(Group& group, std::size_t sequence, std::span<float> logits) {
+    group.message.wait();
+    Chooser& chooser = group.choosers[sequence];
+    group.choices[sequence] = chooser.sampler.value().choose_with_logprobs(logits, chooser.history, chooser.prompt);
+    chooser.history.push_back(group.choices[sequence].token);
+  }
+
+  // One more token for the sequences that take part; then all choices of the group go back, with those of prefills.
+  void step(const Job& job, Group& group, std::span<const std::int32_t> tokens) {
+    const auto takes_part = [](std::int32_t position) { return position >= 0; };
+    if (std::ranges::any_of(job.positions, takes_part)) {
+      const auto first = static_cast<std::size_t>(job.sequence), count = static_cast<std::size_t>(job.length);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::int32_t position = job.positions[first + i];
+        positions[i] = position < 0 ? ~position : position;
+      }
+      const std::span<float> logits = decoder.step(job.group, job.sequence, std::span(positions).first(count), tokens);
+      const auto width = static_cast<std::size_t>(vocabulary);
+      for (std::size_t i = 0; chooses() && i < count; ++i)
+        if (takes_part(job.positions[first + i])) choose(group, first + i, logits.subspan(i * width, width));
+    }
+    if (chooses() && !chain.is_first()) {
+      group.message.wait();
+      group.message = chain.send_choices(group.choices);
+    }
+  }
+
+  // The first rank (generator_lead.cpp).
+  void issue(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens);
+  bool is_cancelled(std::uint64_t number);
+  void finish(std::uint64_t number, const GenerationRequest& request, const Generated& result);
+  // Tokens of a prompt that a place has in its cache already: whole chunks, and never the last token, which must give logits.
+  std::int64_t reusable(const Place& place, const std::vector<std::int32_t>& prompt) const;
+  // The free place that a request takes: where most of its prompt is; in the group with the least to do; beside others, so that a step goes
+  // over few places; and the one that was used longest ago. Null: none is free.
+  Place* find_place(const std::vector<std::int32_t>& prompt, int& group_of, std::size_t& sequence_of);
+  // Waiting requests take free places, in their order.
+  void admit();
+  // A request takes a free place.
+  void begin(Place& place, int group, std::size_t sequence, Waiting from);
+  // One chunk of a prompt goes into the cache; the last one gives the first token.
+  void prefill(int group, std::size_t sequence, Running& running);
+  // Where rotary frequencies change with the length (longrope), what is in the cache has to be made again.
+  void begin_again(int group, std::size_t sequence, Running& running);
+  // Prompts of the group that are not in the cache yet, the oldest first. True where there was something to do.
+  bool prefill_some(int index);
+  // Sends a group through the stages once where there is anything to do; true where something was done.
+  bool launch(int index);
+  // A request leaves its place.
+  void release(Place& place, Finish how);
+  // The tokens of the group that was launched first are there.
+  void collect(int index);
+  // Nothing to do: waits for requests. The other ranks hear of it now and then, so that they do not take this one for lost.
+  bool wait_for_more();
+  void lead(bool serving);
+
+  void follow() {
+    Job job;
+    Beginning beginning;
+    for (;;) {
+      chain.receive(job, beginning);
+      chain.pass_on(job, beginning);
+      if (job.kind == Job::end) break;
+      carry_out(job, beginning, {});
+    }
+    tell({}, {});
+    for (Group& group : groups) group.message.wait();
+  }
+
+  void carry_on(bool serving) {
+    comm::abort_on_error(decoder.options().peers, [&] {
+      if (!chain.leads()) return take_part();
+      chain.is_first() ? lead(serving) : follow();
+      chain.flush();
+    });
+  }
+};
+
+}  // namespace ppengine::runs

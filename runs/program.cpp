@@ -1,0 +1,227 @@
+// Runs of programs exported by torch.export.
+#include <ppengine/runs/program.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/base/log.hpp>
+#include <ppengine/comm/abort_on_error.hpp>
+#include <ppengine/comm/gather.hpp>
+#include <ppengine/models/files/save_folder.hpp>
+#include <ppengine/models/data/tensor_data.hpp>
+#include <ppengine/runs/program_files.hpp>
+
+namespace ppengine::runs {
+namespace {
+
+models::ProgramOptions build_options(const ProgramChoice& choice, const models::TensorData* data, bool dropout, bool outputs) {
+  models::ProgramOptions options;
+  options.loss = models::parse_program_loss(choice.loss);
+  options.class_dim = choice.class_dim;
+  options.dropout = dropout;
+  options.outputs = outputs;
+  if (data) options.sizes = data->sizes();
+  return options;
+}
+
+models::ProgramGraph build(const models::Program& program, const models::ProgramOptions& options, bool needs_loss) {
+  models::ProgramGraph graph = program.build(options);
+  models::Program::check(graph, program.file());
+  if (needs_loss && graph.graph->loss_value() < 0)
+    throw ConfigError(fmt::format("{}: the program's first output is no scalar: say what to minimise with --loss cross_entropy, mse or bce", program.file()));
+  return graph;
+}
+
+engine::ParallelOptions checked(engine::ParallelOptions parallel) {
+  if (parallel.tensor > 1) throw ConfigError("--tp: programs are not divided over tensor-parallel ranks; use --pp and --dp");
+  if (parallel.type != ops::Type::f32) throw ConfigError("--dtype bf16: programs compute in f32");
+  parallel.balance = engine::Balance::estimated;  // measuring would compile every piece of the program apart
+  return parallel;
+}
+
+std::int64_t batch_size_of(const DataChoice& data, const engine::ParallelOptions& parallel, std::int64_t fixed_batch) {
+  if (data.batch_size > 0) return data.batch_size;
+  return std::int64_t{parallel.microbatches} * parallel.data * std::max<std::int64_t>(fixed_batch, 1);
+}
+
+// Running statistics are those of the first data-parallel rank, as DistributedDataParallel broadcasts them before a forward.
+void share_running(engine::Trainer& trainer, const std::vector<std::string>& running) {
+  if (trainer.mesh().data().size() == 1) return;
+  std::vector<comm::Pending> pending;
+  for (int stage : trainer.model().stages()) {
+    engine::ParameterStore& store = trainer.model().parameters(stage);
+    for (const engine::ParameterRange& range : store.ranges()) {
+      const auto& info = trainer.model().graph().parameters()[static_cast<std::size_t>(range.id)];
+      if (std::ranges::find(running, info.name) == running.end()) continue;
+      pending.push_back(trainer.mesh().data().broadcast(store.values() + range.offset, range.count * sizeof(float), 0, trainer.pipeline().stream()));
+    }
+  }
+  for (const comm::Pending& one : pending) one.wait();
+}
+
+}  // namespace
+
+TrainingResult run_program_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
+  std::optional<models::SaveFolder> save_folder;  // locked until the run ends
+  if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
+  const auto program = models::load_program(options.resume.empty() ? options.model : options.resume);
+  const models::TensorData data(options.data.data);
+  const models::ProgramGraph built = build(*program, build_options(options.program, &data, options.program.dropout, false), true);
+  if (options.program.sync_batchnorm && options.trainer.parallel.data > 1 && !built.running.empty())
+    throw ConfigError("--sync-batchnorm is not supported yet");
+  engine::TrainerOptions how = options.trainer;
+  how.parallel = checked(how.parallel);
+  if (how.parallel.shard && !built.running.empty()) throw ConfigError("--shard: programs with running statistics are not sharded");
+  const std::int64_t batch_size = batch_size_of(options.data, how.parallel, built.fixed_batch);
+  const std::shared_ptr<const engine::Graph> graph = built.graph;
+  engine::Trainer trainer(graph, how, world, batch_size, 1);
+  load_program_weights(trainer.model(), trainer.pipeline().stream(), *program);
+  models::DataSampler sampler(data.samples(), options.data.order, options.data.seed);
+  ProgramState state;
+  if (!options.resume.empty()) {
+    state = load_program_state(options.resume, trainer);
+    sampler.seek(state.position);
+  }
+  trainer.synchronize();
+  const bool first_rank = world.rank() == 0;
+  if (first_rank) {
+    RunInfo info;
+    info.ranks = world.size(), info.stages = trainer.plan().stages, info.microbatches = trainer.plan().microbatches;
+    info.parameters = graph->parameter_count();
+    info.sequence_length = 1, info.batch_size = batch_size, info.sequences = static_cast<std::int64_t>(data.samples());
+    info.data = data.path(), info.device = trainer.model().device()->info().name;
+    info.first_step = state.step + 1, info.steps = options.steps, info.stage_places = trainer.model().stage_places();
+    listener.started(info);
+  }
+  TrainingResult result;
+  std::vector<engine::TimedAction> timeline;
+  std::vector<engine::TimedReduction> reductions;
+  std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
+  const std::int64_t forwards = std::int64_t{trainer.plan().microbatches} * options.accumulate;
+  std::int64_t saved_at = -1, done = 0;
+  const auto save_now = [&] {
+    if (options.save.empty()) return;
+    state.position = sampler.position();
+    save_program(options.save, trainer, *program, built, state, done * forwards);
+    if (first_rank) listener.saved(options.save, state.step);
+  };
+  comm::abort_on_error(&world, [&] {
+    while (state.step < options.steps && !result.interrupted) {
+      for (engine::Batch& batch : batches) batch = data.read(*graph, sampler.next(static_cast<std::size_t>(batch_size)));
+      share_running(trainer, built.running);
+      result.last = trainer.step(batches, options.lr.at(state.step + 1));
+      ++state.step, ++done;
+      result.last.step = state.step;
+      if (!options.record) timeline.clear(), reductions.clear();
+      reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
+      timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+      if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
+      if (result.interrupted) listener.stopping();
+      if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
+    }
+    if (saved_at != state.step) save_now();
+  });
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
+  for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
+  result.timelines = comm::gather(world, timeline);
+  result.reductions = comm::gather(world, reductions);
+  result.plan = trainer.plan();
+  return result;
+}
+
+EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::Communicator& world) {
+  const auto program = models::load_program(options.model);
+  const models::TensorData data(options.data.data);
+  const bool outputs = !options.outputs.empty();
+  models::ProgramOptions how_built = build_options(options.program, &data, false, outputs);
+  if (how_built.loss != models::ProgramLoss::output && !data.sizes().contains("targets")) how_built.loss = models::ProgramLoss::none;
+  const models::ProgramGraph built = build(*program, how_built, !outputs);
+  const engine::ParallelOptions parallel = checked(options.parallel);
+  const comm::Mesh mesh(world, parallel.mesh());
+  const std::shared_ptr<const engine::Graph> graph = built.graph;
+  const schedules::Plan plan = engine::make_plan(parallel, true);
+  auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, 1);
+  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, engine::ModelRank::Options{parallel.type, false, {}, {}, {}});
+  ops::Stream stream(device);
+  load_program_weights(rank, stream, *program);
+  const auto all = static_cast<std::int64_t>(data.samples());
+  const std::int64_t samples = options.sequences > 0 ? std::min(options.sequences, all) : all;
+  engine::Evaluator evaluator(rank, parallel, mesh, outputs);
+  std::optional<ProgramOutputs> writer;
+  if (outputs) writer.emplace(options.outputs, built, samples, world);
+  std::int64_t batch_first = 0;
+  evaluator.on_output = [&](std::int64_t first, std::int64_t count, std::span<const float> rows) {
+    if (writer) writer->write(batch_first + first, count, rows);
+  };
+  const std::int64_t batch_size = batch_size_of(options.data, parallel, built.fixed_batch);
+  EvaluationResult result;
+  comm::abort_on_error(&world, [&] {
+    for (std::int64_t first = 0; first < samples; first += batch_size) {
+      std::vector<std::uint64_t> numbers(static_cast<std::size_t>(std::min(batch_size, samples - first)));
+      std::iota(numbers.begin(), numbers.end(), static_cast<std::uint64_t>(first));
+      batch_first = first;
+      if (options.progress && world.rank() == 0) options.progress(first, samples);
+      const auto one = evaluator.run(data.read(*graph, numbers));
+      result.loss_sum += one.loss_sum;
+      result.valid_tokens += one.valid_tokens;
+    }
+    if (writer) writer->finish(world);
+  });
+  return result;
+}
+
+void load_program_weights(engine::ModelRank& model, ops::Stream& stream, const models::Program& program) {
+  std::vector<float> host;
+  for (int stage : model.stages()) {
+    engine::ParameterStore& store = model.parameters(stage);
+    for (const engine::ParameterRange& range : store.ranges()) {
+      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      host = stored_parameter(program, info.name);
+      store.load(stream, range, host);
+    }
+    store.refresh(stream);
+  }
+  stream.wait();
+}
+
+ProgramInspection inspect_program(const std::string& file, const ProgramChoice& choice, int stages, const std::vector<std::string>& split) {
+  const auto program = models::load_program(file);
+  ProgramInspection result;
+  result.program = program->build(build_options(choice, nullptr, true, true));
+  const engine::Graph& graph = *result.program.graph;
+  std::vector<engine::StageCut> cuts;
+  if (result.program.unsupported.empty() && !graph.nodes().empty()) {
+    engine::ParallelOptions parallel;
+    parallel.split = split;
+    parallel.pipeline = parallel.stages = std::max(stages, 1);
+    parallel.balance = engine::Balance::estimated;
+    cuts = engine::make_cuts(graph, parallel, std::max(stages, 1), std::max<std::int64_t>(result.program.fixed_batch, 1), 1);
+  }
+  for (const engine::StageCut& cut : cuts) {
+    ProgramInspection::Stage stage{engine::first_module(graph, cut), graph.nodes()[static_cast<std::size_t>(cut.end - 1)].module, 0};
+    for (int id : cut.parameters) stage.parameters += graph.parameters()[static_cast<std::size_t>(id)].shape.count();
+    result.stages.push_back(std::move(stage));
+  }
+  for (const std::string& name : program->state()) {
+    const models::StoredTensor& tensor = program->tensor(name);
+    ProgramInspection::Entry entry{name, tensor.type_name, tensor.shape, static_cast<std::int64_t>(tensor.elements), false, {}};
+    const int id = graph.find_parameter(program->graph_name(name));
+    entry.buffer = id < 0 || std::ranges::find(result.program.running, program->graph_name(name)) != result.program.running.end();
+    for (std::size_t s = 0; s < cuts.size() && id >= 0; ++s)
+      if (std::ranges::find(cuts[s].parameters, id) != cuts[s].parameters.end()) entry.stages.push_back(static_cast<int>(s));
+    result.state.push_back(std::move(entry));
+  }
+  std::set<std::string> seen;
+  for (const engine::Node& node : graph.nodes())
+    if (seen.insert(node.module).second && !node.module.empty()) result.modules.push_back(node.module);
+  return result;
+}
+
+}  // namespace ppengine::runs

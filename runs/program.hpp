@@ -1,0 +1,40 @@
+// Training and evaluation of programs exported by torch.export: the counterparts of run_training and run_evaluation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ppengine/models/import/program.hpp>
+#include <ppengine/runs/evaluation.hpp>
+#include <ppengine/runs/training.hpp>
+
+namespace ppengine::runs {
+
+TrainingResult run_program_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);
+EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::Communicator& world);
+
+// What `inspect` shows of a program.
+struct ProgramInspection {
+  models::ProgramGraph program;
+  struct Entry {
+    std::string name, type;
+    std::vector<std::int64_t> shape;
+    std::int64_t elements = 0;
+    bool buffer = false;
+    std::vector<int> stages;
+  };
+  std::vector<Entry> state;  // parameters and buffers, as the saved file has them
+  struct Stage {
+    std::string first_module, last_module;
+    std::int64_t parameters = 0;
+  };
+  std::vector<Stage> stages;
+  std::vector<std::string> modules;
+  std::vector<std::pair<std::string, std::string>> ops;  // op of the program and how it runs
+};
+ProgramInspection inspect_program(const std::string& file, const ProgramChoice& choice, int stages, const std::vector<std::string>& split);
+
+// A rank's weights from the program's file or from a saved folder.
+void load_program_weights(engine::ModelRank& model, ops::Stream& stream, const models::Program& program);
+
+}  // namespace ppengine::runs

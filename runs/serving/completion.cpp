@@ -1,0 +1,215 @@
+// A completion under way.
+#include <ppengine/runs/serving/completion.hpp>
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <ctime>
+#include <random>
+
+namespace ppengine::runs::serving {
+namespace {
+
+std::string new_id(bool chat) {
+  static std::atomic<std::uint64_t> counter{0};
+  static const std::uint64_t start = std::random_device{}();
+  return fmt::format("{}-{:08x}{:08x}", chat ? "chatcmpl" : "cmpl", start, counter++);
+}
+
+std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+Completion::Completion(Setup setup, std::shared_ptr<Reply> reply)
+    : setup_(std::move(setup)), reply_(std::move(reply)), id_(new_id(setup_.request.chat)), created_(std::time(nullptr)) {
+  for (std::size_t p = 0; p < setup_.prompts.size(); ++p)
+    for (std::int64_t k = 0; k < setup_.request.n; ++k) {
+      State& state = states_.emplace_back(setup_.request.stops);
+      state.prompt = p;
+      if (setup_.tokenizer) state.decoder.emplace(*setup_.tokenizer, setup_.request.skip_special_tokens);
+    }
+  left_ = states_.size();
+}
+
+void Completion::start(Generator& generator) {
+  if (setup_.request.stream) reply_->begin_stream("text/event-stream; charset=utf-8");
+  auto numbers = std::make_shared<std::vector<std::uint64_t>>();
+  const auto self = shared_from_this();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    GenerationRequest request;
+    request.prompt = setup_.prompts[states_[i].prompt];
+    request.max_new_tokens = setup_.max_new_tokens;
+    request.sampling = setup_.request.sampling;
+    request.bias = setup_.request.bias;
+    if (!setup_.request.ignore_eos) request.end_ids = setup_.end_ids;
+    request.random_stream = i % static_cast<std::size_t>(setup_.request.n);  // not of the company: the same seed gives the same tokens
+    request.on_choice = [self, i](const Choice& choice) { return self->choose(i, choice); };
+    request.on_finished = [self, i](const Generated& result) { self->finish(i, result); };
+    numbers->push_back(generator.submit(std::move(request)));
+  }
+  reply_->on_gone([numbers, &generator] {
+    for (const std::uint64_t number : *numbers) generator.cancel(number);
+  });
+}
+
+void Completion::fail(const ApiError& error) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(over_, true)) return;
+  if (setup_.on_answered) std::exchange(setup_.on_answered, {})(error.status);
+  if (!setup_.request.stream) return reply_->send(error.status, "application/json", error.body());
+  reply_->write("data: " + error.body() + "\n\n");
+  reply_->end_stream();
+}
+
+std::string Completion::token_text(std::int32_t id) const {
+  if (!setup_.tokenizer) return fmt::format("{}", id);
+  const std::int32_t one[] = {id};
+  std::string text = setup_.tokenizer->decode(one, false);
+  return text.empty() ? setup_.tokenizer->id_to_token(id).value_or("") : text;
+}
+
+Json Completion::token_json(std::int32_t id, float logprob) const {
+  const std::string text = token_text(id);
+  Json bytes = Json::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
+bool Completion::choose(std::size_t index, const Choice& choice) {
+  const std::lock_guard lock(mutex_);
+  if (over_) return false;
+  State& state = states_[index];
+  if (!std::exchange(state.begun, true)) setup_.metrics->first_token(std::chrono::duration<double>(Clock::now() - arrived_).count());
+  if (setup_.request.sampling.logprobs >= 0) {
+    Json token = token_json(choice.token, choice.logprob);
+    Json top = Json::array();
+    for (int i = 0; i < choice.alternatives; ++i) top.push_back(token_json(choice.ids[i], choice.logprobs[i]));
+    token["top_logprobs"] = std::move(top);
+    (setup_.request.stream ? state.unsent : state.tokens).push_back(std::move(token));
+  }
+  std::string piece;
+  if (state.decoder)
+    piece = state.stops.push(state.decoder->push(choice.token));
+  else
+    piece = fmt::format("{}{}", state.text.empty() ? "" : " ", choice.token);
+  state.text += piece;
+  if (setup_.request.stream && (!piece.empty() || !state.unsent.empty())) stream(index, piece, nullptr);
+  return !state.stops.stopped();
+}
+
+void Completion::finish(std::size_t index, const Generated& result) {
+  const std::lock_guard lock(mutex_);
+  if (over_) return;
+  State& state = states_[index];
+  state.result = result;
+  state.finished = true;
+  const double waited = std::chrono::duration<double>(Clock::now() - arrived_).count() - result.prefill_seconds - result.decode_seconds;
+  setup_.metrics->finished(std::max(0.0, waited), result);
+  if (state.decoder && !state.stops.stopped()) {
+    std::string rest = state.stops.push(state.decoder->finish());
+    rest += state.stops.finish();
+    state.text += rest;
+    if (setup_.request.stream && !rest.empty()) stream(index, rest, nullptr);
+  }
+  if (setup_.request.stream) stream(index, "", reason_of(state));
+  if (--left_ == 0) complete();
+}
+
+const char* Completion::reason_of(const State& state) const {
+  return state.result.finish == Finish::length && !state.stops.stopped() ? "length" : "stop";
+}
+
+Json Completion::envelope(const char* object) const {
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", setup_.model}};
+}
+
+Json Completion::usage() const {
+  std::int64_t prompt = 0, completion = 0, reused = 0;
+  for (const Ids& ids : setup_.prompts) prompt += static_cast<std::int64_t>(ids.size());
+  for (const State& state : states_) {
+    completion += static_cast<std::int64_t>(state.result.ids.size());
+    reused += state.result.reused_tokens;
+  }
+  return {{"prompt_tokens", prompt},
+          {"completion_tokens", completion},
+          {"total_tokens", prompt + completion},
+          {"prompt_tokens_details", {{"cached_tokens", reused}}}};
+}
+
+// Chat: a list of tokens as they are. Completions: four lists.
+Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) const {
+  if (setup_.request.sampling.logprobs < 0) return nullptr;
+  if (setup_.request.chat) return {{"content", tokens}, {"refusal", nullptr}};
+  Json names = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
+  for (const Json& token : tokens) {
+    names.push_back(token["token"]);
+    values.push_back(token["logprob"]);
+    Json top = Json::object();
+    for (const Json& each : token["top_logprobs"]) top[each["token"].get<std::string>()] = each["logprob"];
+    tops.push_back(std::move(top));
+    offsets.push_back(first_offset);
+    first_offset += token["token"].get_ref<const std::string&>().size();
+  }
+  return {{"tokens", names}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
+}
+
+Json Completion::choice_json(std::size_t index) const {
+  const State& state = states_[index];
+  Json choice{{"index", index}};
+  if (setup_.request.chat) {
+    choice["message"] = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+  } else {
+    const std::string prompt = !setup_.request.echo ? "" : setup_.tokenizer ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "";
+    choice["text"] = prompt + state.text;
+  }
+  choice["logprobs"] = logprobs_json(state.tokens, 0);
+  choice["finish_reason"] = reason_of(state);
+  return choice;
+}
+
+void Completion::event(const Json& data) { reply_->write("data: " + dumped(data) + "\n\n"); }
+
+void Completion::stream(std::size_t index, const std::string& piece, const char* finish_reason) {
+  State& state = states_[index];
+  Json data = envelope(setup_.request.chat ? "chat.completion.chunk" : "text_completion");
+  Json choice{{"index", index}};
+  const Json tokens = std::exchange(state.unsent, Json::array());
+  if (setup_.request.chat) {
+    Json delta = Json::object();
+    if (state.offsets.empty()) delta["role"] = "assistant", delta["content"] = "";
+    if (!piece.empty() || !tokens.empty()) delta["content"] = piece;
+    choice["delta"] = std::move(delta);
+  } else {
+    const bool echoes = setup_.request.echo && state.offsets.empty() && setup_.tokenizer;
+    choice["text"] = (echoes ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "") + piece;
+  }
+  const std::size_t offset = state.offsets.empty() ? 0 : state.offsets.back();
+  state.offsets.assign(1, offset + piece.size());
+  choice["logprobs"] = tokens.empty() ? Json() : logprobs_json(tokens, offset);
+  choice["finish_reason"] = finish_reason ? Json(finish_reason) : Json();
+  data["choices"] = Json::array({std::move(choice)});
+  if (setup_.request.include_usage) data["usage"] = nullptr;
+  event(data);
+}
+
+void Completion::complete() {
+  over_ = true;
+  if (setup_.on_answered) std::exchange(setup_.on_answered, {})(200);
+  if (setup_.request.stream) {
+    if (setup_.request.include_usage) {
+      Json data = envelope(setup_.request.chat ? "chat.completion.chunk" : "text_completion");
+      data["choices"] = Json::array();
+      data["usage"] = usage();
+      event(data);
+    }
+    reply_->write("data: [DONE]\n\n");
+    return reply_->end_stream();
+  }
+  Json data = envelope(setup_.request.chat ? "chat.completion" : "text_completion");
+  data["choices"] = Json::array();
+  for (std::size_t i = 0; i < states_.size(); ++i) data["choices"].push_back(choice_json(i));
+  data["usage"] = usage();
+  reply_->send(200, "application/json", dumped(data));
+}
+
+}  // namespace ppengine::runs::serving

@@ -1,0 +1,32 @@
+"""Programs for tests/runs/test_programs.cpp: small models exported with torch.export, and what PyTorch makes of them in ten AdamW steps with
+two microbatches. Made with torch 2.13.
+
+    .dev/bin/python tests/models/reference/make_program_reference.py
+"""
+import json, os, shutil
+import torch
+from safetensors.torch import save_file
+from compare_programs import MODELS, STEPS, LR, train_torch
+
+BATCH, MICROBATCHES = 8, 2
+here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "programs")
+for name in ("mlp", "cnn", "unet", "tail", "gru"):
+    make, kind, options = MODELS[name]
+    torch.manual_seed(7)
+    net, inputs, target = make()
+    folder = os.path.join(here, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    net.train()
+    dim = torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(net, tuple(inputs.values()), dynamic_shapes=tuple({0: dim} for _ in inputs), strict=False)
+    torch.export.save(program, os.path.join(folder, "net.pt2"))
+    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    save_file({**{n: v.contiguous() for n, v in zip(names, inputs.values())}, "targets": target}, os.path.join(folder, "data.safetensors"))
+    losses, norms = train_torch(net, inputs, target, kind, options, MICROBATCHES, BATCH)
+    net.eval()
+    with torch.no_grad():
+        output = net(*inputs.values())
+    save_file({**{k: v.clone().contiguous() for k, v in net.state_dict().items()}, "expected.output": output.contiguous()}, os.path.join(folder, "expected.safetensors"))
+    with open(os.path.join(folder, "expected.json"), "w") as file:
+        json.dump({"loss": kind, "class_dim": 1 if "--class-dim" in options.get("flags", []) else -1, "losses": losses, "norms": norms, "torch": torch.__version__}, file)

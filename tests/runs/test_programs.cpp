@@ -1,0 +1,153 @@
+// Programs exported by torch.export against PyTorch: losses, norms, weights and outputs of ten AdamW steps, whole and split over ranks. The
+// files and values come from reference/make_program_reference.py (torch 2.13).
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/models/files/safetensors.hpp>
+#include <ppengine/runs/program.hpp>
+
+#include "../models/helpers.hpp"
+
+using namespace ppengine;
+using namespace ppengine::runs;
+using namespace ppengine::test;
+
+namespace {
+
+std::filesystem::path folder_of(const std::string& name) { return data_folder() / "programs" / name; }
+nlohmann::json figures_of(const std::string& name) { return nlohmann::json::parse(std::ifstream(folder_of(name) / "expected.json")); }
+
+// As a share of the largest expected value; a NaN is infinitely far away.
+double difference(const models::StoredTensor& found, const models::StoredTensor& expected) {
+  BOOST_REQUIRE_EQUAL(found.elements, expected.elements);
+  if (expected.type != models::StoredType::f32) return std::equal(found.data, found.data + found.bytes, expected.data) ? 0.0 : INFINITY;
+  double most = 0, largest = 1e-3;
+  for (std::size_t i = 0; i < found.elements; ++i) {
+    float a, b;
+    models::read_f32(found, i, 1, &a), models::read_f32(expected, i, 1, &b);
+    const double apart = std::abs(double(a) - double(b));
+    if (!(apart <= most)) most = std::isnan(apart) ? INFINITY : apart;
+    largest = std::max(largest, std::abs(double(b)));
+  }
+  return most / largest;
+}
+
+struct Layout {
+  const char* schedule;
+  int pipeline, data, stages;
+};
+
+struct Steps final : TrainingListener {
+  std::vector<double> losses, norms;
+  void stepped(const engine::StepResult& step, std::size_t) override { losses.push_back(step.loss), norms.push_back(step.grad_norm); }
+};
+
+engine::ParallelOptions parallel_options(const Layout& layout) {
+  engine::ParallelOptions options;
+  options.schedule = layout.schedule, options.pipeline = layout.pipeline, options.data = layout.data, options.stages = layout.stages;
+  options.microbatches = 2 / layout.data;
+  static const auto device = ops::Device::open();
+  options.device = device;
+  return options;
+}
+
+void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
+  comm::LocalOptions local;
+  local.devices.assign(static_cast<std::size_t>(options.pipeline * options.data), options.device);
+  comm::run_threads(options.pipeline * options.data, local, rank);
+}
+
+void check_training(const std::string& name, const Layout& layout, const std::string& save) {
+  BOOST_TEST_CONTEXT(name << " " << layout.schedule << " " << layout.pipeline << " x " << layout.data) {
+    const auto figures = figures_of(name);
+    TrainingOptions options;
+    options.model = (folder_of(name) / "net.pt2").string();
+    options.data.data = (folder_of(name) / "data.safetensors").string();
+    options.data.batch_size = 8;
+    options.program.loss = figures["loss"].get<std::string>();
+    options.program.class_dim = figures["class_dim"].get<int>();
+    options.trainer.parallel = parallel_options(layout);
+    options.trainer.optimizer.weight_decay = 0.01;
+    options.lr.peak = 1e-3;
+    options.steps = 10;
+    options.save = save;
+    Steps steps;
+    on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+    BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
+    for (std::size_t i = 0; i < 10; ++i) {
+      BOOST_TEST(steps.losses[i] == figures["losses"][i].get<double>(), boost::test_tools::tolerance(1e-4));
+      BOOST_TEST(steps.norms[i] == figures["norms"][i].get<double>(), boost::test_tools::tolerance(2e-4));
+    }
+    const auto found = models::WeightFiles::open(save), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
+    for (const models::StoredTensor& weight : expected.tensors()) {
+      // Running statistics follow the first data-parallel rank's microbatches alone.
+      if (weight.name == "expected.output" || (layout.data > 1 && (weight.name.find("running_") != std::string::npos || weight.name.find("num_batches") != std::string::npos))) continue;
+      const double apart = difference(found.at(weight.name), weight);
+      BOOST_TEST(apart < 2e-4, weight.name << " is " << apart << " apart");
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(programs)
+
+BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
+  const TemporaryFolder folder;
+  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
+}
+
+BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
+  const TemporaryFolder folder;
+  check_training("mlp", {"zbvzerobubble", 2, 1, 4}, (folder.path / "a").string());
+  check_training("cnn", {"interleavedzerobubble", 2, 1, 4}, (folder.path / "b").string());
+  check_training("unet", {"gpipe", 3, 1, 3}, (folder.path / "c").string());  // a skip connection over stages
+  check_training("cnn", {"1f1b", 1, 2, 0}, (folder.path / "d").string());
+}
+
+BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {
+  const TemporaryFolder folder;
+  for (const char* name : {"cnn", "unet"}) {
+    const std::string save = (folder.path / name).string();
+    check_training(name, {"1f1b", 1, 1, 0}, save);
+    EvaluationOptions options;
+    options.model = save;
+    options.data.data = (folder_of(name) / "data.safetensors").string();
+    options.data.batch_size = 5;  // the last batch is a smaller one
+    options.parallel = parallel_options({"1f1b", 2, 1, 2});
+    options.outputs = (folder.path / "outputs.safetensors").string();
+    on_ranks(options.parallel, [&](comm::Communicator& world) { run_evaluation(options, world); });
+    const auto found = models::WeightFiles::open(options.outputs), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
+    BOOST_TEST(difference(found.at("output"), expected.at("expected.output")) < 1e-4);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(files_that_are_no_programs_are_refused) {
+  const TemporaryFolder folder;
+  const auto file = folder.path / "broken.pt2";
+  const auto whole = [&] {
+    std::ifstream in(folder_of("mlp") / "net.pt2", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  for (std::size_t keep : {std::size_t{0}, std::size_t{10}, whole.size() / 3, whole.size() / 2, whole.size() - 30}) {
+    std::ofstream(file, std::ios::binary) << whole.substr(0, keep);
+    BOOST_CHECK_THROW(models::load_program(file.string()), FileError);
+  }
+  // Any byte may be wrong: an error, or a program, never a crash.
+  for (std::size_t at = 0; at < whole.size(); at += 997) {
+    std::string text = whole;
+    text[at] = static_cast<char>(text[at] ^ 0x55);
+    std::ofstream(file, std::ios::binary) << text;
+    try {
+      models::load_program(file.string())->build({});
+    } catch (const Error&) {
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,226 @@
+// ppengine serve as a user runs it: over sockets, against `ppengine generate`, with clients that behave and clients that do not. The
+// preset has no tokenizer: prompts and answers are token numbers.
+#include <arpa/inet.h>
+#include <boost/test/unit_test.hpp>
+#include <netinet/in.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+#include "../cli/run.hpp"
+
+using namespace ppengine::test;
+using Json = nlohmann::json;
+
+namespace {
+
+int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  BOOST_REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+void send_all(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto sent = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+    if (sent <= 0) return;
+    at += static_cast<std::size_t>(sent);
+  }
+}
+
+std::string read_all(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = recv(fd, buffer, sizeof(buffer), 0)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+  return text;
+}
+
+struct Answer {
+  int status = 0;
+  std::string head, body;
+  Json json() const { return Json::parse(body); }
+};
+
+Answer request(int port, const std::string& method, const std::string& path, const std::string& body = "", const std::string& header = "") {
+  const int fd = connect_to(port);
+  if (fd < 0) throw std::runtime_error("the server takes no connection");  // also in threads, where Boost.Test must not be used
+  send_all(fd, method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header +
+                   "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  const std::string text = read_all(fd);
+  close(fd);
+  Answer answer;
+  const auto split = text.find("\r\n\r\n");
+  if (split == text.npos) throw std::runtime_error("no answer to " + method + " " + path);
+  answer.head = text.substr(0, split);
+  answer.body = text.substr(split + 4);
+  answer.status = std::stoi(text.substr(9, 3));
+  return answer;
+}
+
+Answer post(int port, const std::string& path, const Json& body) { return request(port, "POST", path, body.dump()); }
+
+// Runs a server, does something with it, ends it with SIGTERM: gives how it ended.
+Outcome serve(int port, const std::vector<std::string>& more, const std::function<void()>& body) {
+  std::vector<std::string> words{"serve", "--model", "tiny", "--port", std::to_string(port)};
+  words.insert(words.end(), more.begin(), more.end());
+  return run(words, {}, "ppengine serves on", [&](int process) {
+    try {
+      body();
+    } catch (...) {
+      kill(process, SIGKILL);
+      throw;
+    }
+    kill(process, SIGTERM);
+  });
+}
+
+std::string text_of(const Answer& answer) {
+  BOOST_REQUIRE_MESSAGE(answer.status == 200, answer.body);
+  return answer.json()["choices"][0]["text"].get<std::string>();
+}
+
+std::string generated(const std::string& ids, int tokens) {
+  const Outcome outcome = run({"generate", "--model", "tiny", "--ids", ids, "--max-new-tokens", std::to_string(tokens), "--json"});
+  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  std::string text;
+  const Json line = Json::parse(outcome.out);
+  for (const Json& id : line["ids"]) text += (text.empty() ? "" : " ") + std::to_string(id.get<int>());
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(serve_command)
+
+BOOST_AUTO_TEST_CASE(answers_are_those_of_generate_and_do_not_depend_on_company) {
+  const std::string alone = generated("1,2,3", 12), other = generated("9,8,7,6,5", 12);
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--max-sequences", "4"}, [&] {
+    const Json greedy{{"prompt", {1, 2, 3}}, {"max_tokens", 12}, {"temperature", 0}};
+    BOOST_TEST(text_of(post(port, "/v1/completions", greedy)) == alone);
+    const Json sampled{{"prompt", {4, 4, 4}}, {"max_tokens", 12}, {"temperature", 1}, {"seed", 5}, {"n", 2}};
+    const Json by_itself = post(port, "/v1/completions", sampled).json()["choices"];
+    BOOST_TEST((by_itself[0]["text"] != by_itself[1]["text"]));
+    std::vector<std::future<void>> clients;
+    for (int i = 0; i < 8; ++i)
+      clients.push_back(std::async(std::launch::async, [&, i] {
+        for (int k = 0; k < 3; ++k) {
+          const bool first = (i + k) % 2 == 0;
+          const Answer answer = first ? post(port, "/v1/completions", {{"prompt", {9, 8, 7, 6, 5}}, {"max_tokens", 12}, {"temperature", 0}})
+                                      : post(port, "/v1/completions", sampled);
+          if (answer.status != 200 || (first ? answer.json()["choices"][0]["text"] != other : answer.json()["choices"] != by_itself))
+            throw std::runtime_error("another answer: " + answer.body);
+        }
+      }));
+    for (auto& client : clients) BOOST_CHECK_NO_THROW(client.get());
+    const Json probabilities =
+        post(port, "/v1/completions", {{"prompt", {1, 2, 3}}, {"max_tokens", 2}, {"temperature", 0}, {"logprobs", 2}})
+            .json()["choices"][0]["logprobs"];
+    BOOST_TEST(probabilities["tokens"].size() == 2u);
+    BOOST_TEST(probabilities["top_logprobs"][0].size() == 2u);
+    BOOST_TEST(probabilities["token_logprobs"][0].get<double>() < 0);
+    const Answer metrics = request(port, "GET", "/metrics");
+    BOOST_TEST(metrics.body.find("ppengine_requests_total{route=\"/v1/completions\",status=\"200\"}") != std::string::npos);
+    BOOST_TEST(request(port, "GET", "/health").status == 200);
+    BOOST_TEST((request(port, "GET", "/v1/models").json()["data"][0]["id"] == "tiny"));
+    BOOST_TEST(request(port, "GET", "/").body.find("<!doctype html>") == 0u);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_has_the_same_text_in_events) {
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--pp", "2", "--api-key", "secret"}, [&] {
+    BOOST_TEST(request(port, "GET", "/v1/models").status == 401);
+    const std::string key = "Authorization: Bearer secret\r\n";
+    const Json wanted{{"prompt", {1, 2, 3}}, {"max_tokens", 6}, {"temperature", 0}};
+    Json streamed = wanted;
+    streamed["stream"] = true;
+    streamed["stream_options"] = {{"include_usage", true}};
+    const std::string whole = text_of(request(port, "POST", "/v1/completions", wanted.dump(), key));
+    const Answer answer = request(port, "POST", "/v1/completions", streamed.dump(), key);
+    std::string text;
+    Json usage;
+    std::size_t events = 0;
+    for (std::size_t at = answer.body.find("data: {"); at != std::string::npos; at = answer.body.find("data: {", at + 1)) {
+      const Json event = Json::parse(answer.body.substr(at + 6, answer.body.find("\n\n", at) - at - 6));
+      if (!event["choices"].empty()) text += event["choices"][0]["text"].get<std::string>();
+      if (event.contains("usage") && !event["usage"].is_null()) usage = event["usage"];
+      ++events;
+    }
+    BOOST_TEST(text == whole);
+    BOOST_TEST(events == 8u);  // a token each, the reason, the usage
+    BOOST_TEST((usage["completion_tokens"] == 6));
+    BOOST_TEST(answer.body.find("data: [DONE]") != std::string::npos);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(bad_requests_are_refused_and_others_do_not_notice) {
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--max-queue", "2", "--max-sequences", "1", "--max-body", "1"}, [&] {
+    const Json good{{"prompt", {1}}, {"max_tokens", 2}, {"temperature", 0}};
+    const int half = connect_to(port);
+    send_all(half, "POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{\"pro");
+    const int silent = connect_to(port);
+    const int unread = connect_to(port);  // asks for much and reads nothing
+    const std::string much = Json{{"prompt", {1, 2}}, {"max_tokens", 100}, {"stream", true}}.dump();
+    send_all(unread, "POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(much.size()) + "\r\n\r\n" + much);
+    BOOST_TEST(request(port, "POST", "/v1/completions", "{broken").status == 400);
+    BOOST_TEST(request(port, "POST", "/v1/completions", std::string(5000, '[')).status == 400);
+    BOOST_TEST(post(port, "/v1/completions", {{"prompt", {100000}}}).status == 400);
+    BOOST_TEST(post(port, "/v1/completions", {{"prompt", "text"}}).status == 400);  // the preset has no tokenizer
+    BOOST_TEST(post(port, "/v1/completions", {{"prompt", {1}}, {"model", "other"}}).status == 404);
+    BOOST_TEST(post(port, "/v1/completions", {{"prompt", {1}}, {"n", 3}}).status == 400);
+    BOOST_TEST(request(port, "GET", "/v1/completions").status == 405);
+    BOOST_TEST(request(port, "GET", "/nothing").status == 404);
+    const int large = connect_to(port);
+    send_all(large, "POST /v1/completions HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n");
+    BOOST_TEST(read_all(large).find("HTTP/1.1 413") == 0u);
+    const int noise = connect_to(port);
+    send_all(noise, std::string("\x16\x03\x01 nothing that is HTTP\r\n\r\n"));
+    BOOST_TEST(read_all(noise).find("HTTP/1.1 400") == 0u);
+    BOOST_TEST(post(port, "/v1/completions", good).status == 200);
+    // One runs, two wait, more are refused.
+    std::vector<std::future<Answer>> many;
+    for (int i = 0; i < 8; ++i)
+      many.push_back(
+          std::async(std::launch::async, [&] { return post(port, "/v1/completions", {{"prompt", {1, 2}}, {"max_tokens", 100}}); }));
+    int fine = 0, full = 0;
+    for (auto& each : many) {
+      const Answer answer = each.get();
+      fine += answer.status == 200;
+      full += answer.status == 429 && answer.head.find("Retry-After") != std::string::npos;
+    }
+    BOOST_TEST(fine >= 1);
+    BOOST_TEST(fine + full == 8);
+    for (const int fd : {half, silent, unread, large, noise}) close(fd);
+    BOOST_TEST(post(port, "/v1/completions", good).status == 200);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
