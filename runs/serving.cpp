@@ -127,6 +127,7 @@ void ServingRun::run(comm::Communicator& world) const {
   http.port = options_.port;
   http.max_body = static_cast<std::size_t>(options_.max_body);
   http.max_connections = static_cast<std::size_t>(options_.max_connections);
+  http.is_slow = [](const std::string& path) { return path == "/v1/embeddings"; };
   serving::HttpServer server(
       http, [&](const serving::HttpRequest& request, const std::shared_ptr<serving::Reply>& reply) { service.handle(request, reply); });
   service.connections = [&] { return server.connections(); };

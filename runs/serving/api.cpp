@@ -121,11 +121,7 @@ void read_messages(const Json& body, CompletionRequest& request) {
 }  // namespace
 
 std::string ApiError::body() const {
-  const char* type = status == 401   ? "authentication_error"
-                     : status == 404 ? "not_found_error"
-                     : status == 429 ? "rate_limit_error"
-                     : status >= 500 ? "server_error"
-                                     : "invalid_request_error";
+  const char* type = status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";  // as OpenAI's
   Json error{{"message", what()}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
   if (!param.empty()) error["param"] = param;
   if (!code.empty()) error["code"] = code;

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <random>
@@ -14,6 +15,11 @@ std::string new_id(bool chat) {
   static std::atomic<std::uint64_t> counter{0};
   static const std::uint64_t start = std::random_device{}();
   return fmt::format("{}-{:08x}{:08x}", chat ? "chatcmpl" : "cmpl", start, counter++);
+}
+
+// Characters of a text, which is what offsets count.
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -56,9 +62,10 @@ void Completion::fail(const ApiError& error) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(over_, true)) return;
   if (setup_.on_answered) std::exchange(setup_.on_answered, {})(error.status);
-  if (!setup_.request.stream) return reply_->send(error.status, "application/json", error.body());
-  reply_->write("data: " + error.body() + "\n\n");
-  reply_->end_stream();
+  const auto reply = std::exchange(reply_, nullptr);  // the generator may keep this object for longer than the server lives
+  if (!setup_.request.stream) return reply->send(error.status, "application/json", error.body());
+  reply->write("data: " + error.body() + "\n\n");
+  reply->end_stream();
 }
 
 std::string Completion::token_text(std::int32_t id) const {
@@ -148,7 +155,7 @@ Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) con
     for (const Json& each : token["top_logprobs"]) top[each["token"].get<std::string>()] = each["logprob"];
     tops.push_back(std::move(top));
     offsets.push_back(first_offset);
-    first_offset += token["token"].get_ref<const std::string&>().size();
+    first_offset += characters(token["token"].get_ref<const std::string&>());
   }
   return {{"tokens", names}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
 }
@@ -184,7 +191,7 @@ void Completion::stream(std::size_t index, const std::string& piece, const char*
     choice["text"] = (echoes ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "") + piece;
   }
   const std::size_t offset = state.offsets.empty() ? 0 : state.offsets.back();
-  state.offsets.assign(1, offset + piece.size());
+  state.offsets.assign(1, offset + characters(piece));
   choice["logprobs"] = tokens.empty() ? Json() : logprobs_json(tokens, offset);
   choice["finish_reason"] = finish_reason ? Json(finish_reason) : Json();
   data["choices"] = Json::array({std::move(choice)});
@@ -203,13 +210,13 @@ void Completion::complete() {
       event(data);
     }
     reply_->write("data: [DONE]\n\n");
-    return reply_->end_stream();
+    return std::exchange(reply_, nullptr)->end_stream();
   }
   Json data = envelope(setup_.request.chat ? "chat.completion" : "text_completion");
   data["choices"] = Json::array();
   for (std::size_t i = 0; i < states_.size(); ++i) data["choices"].push_back(choice_json(i));
   data["usage"] = usage();
-  reply_->send(200, "application/json", dumped(data));
+  std::exchange(reply_, nullptr)->send(200, "application/json", dumped(data));
 }
 
 }  // namespace ppengine::runs::serving

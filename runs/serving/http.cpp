@@ -9,8 +9,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <deque>
-#include <mutex>
+#include <list>
 #include <optional>
 #include <thread>
 
@@ -31,13 +30,16 @@ const char* reason(int status) {
   return text.empty() ? "Unknown" : text.data();
 }
 
+class Session;
+
 struct Shared {
   HttpOptions options;
   HttpServer::Handler handler;
   asio::io_context io{1};
-  asio::thread_pool workers{4};
+  asio::thread_pool workers{4}, slow_worker{1};
   std::atomic<std::size_t> connections{0}, answering{0};
   std::atomic<bool> draining{false};
+  std::list<Session*> reading;  // sessions that have no whole request yet, the oldest first; of the event loop only
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -52,6 +54,8 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session() { --shared_.connections; }
 
   void read() {
+    if (!in_list_) place_ = shared_.reading.insert(shared_.reading.end(), this);
+    in_list_ = true;
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(shared_.options.max_header));
     parser_->body_limit(shared_.options.max_body);
@@ -59,11 +63,14 @@ class Session : public std::enable_shared_from_this<Session> {
     http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](Code error, std::size_t) { self->have_header(error); });
   }
 
-  // Called in the event loop only.
-  void write(std::string piece) {
-    if (closed_) return;
-    pending_ += piece;
+  // Called in the event loop only. A piece of a stream: what the client leaves unread is limited.
+  void write(const std::string& piece) {
     if (pending_.size() > shared_.options.max_pending) return close();
+    write_all(piece);
+  }
+  void write_all(const std::string& text) {
+    if (closed_) return;
+    pending_ += text;
     flush();
   }
 
@@ -77,6 +84,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void close() {
     if (closed_) return;
     closed_ = true;
+    leave_list();
     Code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.socket().close(ignored);
@@ -96,7 +104,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   void refuse(int status, const std::string& what) {
     const std::string body = fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error","param":null,"code":null}}}})", what);
-    write(fmt::format("HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
+    write_all(fmt::format("HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
                       reason(status), body.size(), body));
     finish_answer(false);
   }
@@ -111,7 +119,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto length = parser_->content_length();
     if (length && *length > shared_.options.max_body)
       return refuse(413, fmt::format("the body is longer than {} bytes", shared_.options.max_body));
-    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) write_all("HTTP/1.1 100 Continue\r\n\r\n");
     stream_.expires_after(shared_.options.body_time);
     http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](Code failed, std::size_t) { self->have_body(failed); });
   }
@@ -145,13 +153,23 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     writing_ = true;
     sending_ = std::exchange(pending_, {});
+    send_from(0);
+  }
+
+  void send_from(std::size_t at) {
     stream_.expires_after(shared_.options.write_time);
-    asio::async_write(stream_, asio::buffer(sending_), [self = shared_from_this()](Code error, std::size_t) {
-      self->writing_ = false;
+    stream_.async_write_some(asio::buffer(sending_) + at, [self = shared_from_this(), at](Code error, std::size_t sent) {
       if (error) return self->close();
+      if (at + sent < self->sending_.size()) return self->send_from(at + sent);
+      self->writing_ = false;
       self->stream_.expires_never();
       self->flush();
     });
+  }
+
+  void leave_list() {
+    if (in_list_) shared_.reading.erase(place_);
+    in_list_ = false;
   }
 
   beast::tcp_stream stream_;
@@ -160,6 +178,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<http::request_parser<http::string_body>> parser_;
   std::string client_, pending_, sending_;
   std::function<void()> gone_;
+  std::list<Session*>::iterator place_;
+  bool in_list_ = false;
   bool writing_ = false, finished_ = false, keep_ = false, closed_ = false, answering_ = false;
 };
 
@@ -181,8 +201,8 @@ class SessionReply final : public Reply {
     for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
     text += "\r\n";
     if (!head_) text += body;
-    post([text = std::move(text), keep = keep_](Session& session) mutable {
-      session.write(std::move(text));
+    post([text = std::move(text), keep = keep_](Session& session) {
+      session.write_all(text);
       session.finish_answer(keep);
     });
   }
@@ -190,14 +210,14 @@ class SessionReply final : public Reply {
   void begin_stream(const std::string& content_type) override {
     if (answered_.exchange(true)) return;
     post([text = fmt::format("HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\n{}\r\n", content_type,
-                             chunked_ ? "Transfer-Encoding: chunked\r\n" : "Connection: close\r\n")](Session& session) mutable {
-      session.write(std::move(text));
+                             chunked_ ? "Transfer-Encoding: chunked\r\n" : "Connection: close\r\n")](Session& session) {
+      session.write(text);
     });
   }
   void write(std::string piece) override {
     if (piece.empty()) return;
-    post([text = chunked_ ? fmt::format("{:x}\r\n{}\r\n", piece.size(), piece) : std::move(piece)](Session& session) mutable {
-      session.write(std::move(text));
+    post([text = chunked_ ? fmt::format("{:x}\r\n{}\r\n", piece.size(), piece) : std::move(piece)](Session& session) {
+      session.write(text);
     });
   }
   void end_stream() override {
@@ -224,6 +244,7 @@ void Session::have_body(Code error) {
   if (error == http::error::body_limit) return refuse(413, fmt::format("the body is longer than {} bytes", shared_.options.max_body));
   if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension) return refuse(400, "the body's chunks are broken");
   if (error) return close();
+  leave_list();
   stream_.expires_never();
   auto& message = parser_->get();
   HttpRequest request;
@@ -238,7 +259,7 @@ void Session::have_body(Code error) {
   ++shared_.answering;
   auto reply = std::make_shared<SessionReply>(shared_from_this(), message.keep_alive(), request.method == "HEAD", message.version() >= 11);
   watch();
-  asio::post(shared_.workers, [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
+  asio::post(shared_.options.is_slow(request.path) ? shared_.slow_worker : shared_.workers, [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
     try {
       shared.handler(request, reply);
     } catch (const std::exception& failed) {
@@ -267,7 +288,9 @@ struct HttpServer::Impl : Shared {
           if (!stopped) accept();
         });
       }
-      if (connections < options.max_connections) std::make_shared<Session>(std::move(socket), *this)->read();
+      // One who comes is served; who has been silent for longest makes room.
+      if (connections >= options.max_connections && !reading.empty()) reading.front()->shared_from_this()->close();
+      if (connections <= options.max_connections) std::make_shared<Session>(std::move(socket), *this)->read();
       accept();
     });
   }
@@ -316,8 +339,10 @@ std::size_t HttpServer::answering() const { return impl_->answering; }
 
 void HttpServer::stop() {
   if (!impl_->thread.joinable()) return;
-  impl_->workers.stop();
-  impl_->workers.join();
+  for (asio::thread_pool* pool : {&impl_->workers, &impl_->slow_worker}) {
+    pool->stop();
+    pool->join();
+  }
   impl_->io.stop();
   impl_->thread.join();
 }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
 
 #include <ppengine/base/error.hpp>
@@ -21,6 +22,19 @@ const char* known_route(const std::string& path) {
        {"/", "/health", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize"})
     if (path == each) return each;
   return "other";
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
+      out += static_cast<char>(byte), i += 2;
+    else
+      out += text[i];
+  }
+  return out;
 }
 
 // Compares all bytes, so that the time says nothing about how many are right.
@@ -84,13 +98,13 @@ void Service::route(const HttpRequest& request, const std::shared_ptr<Reply>& re
   if (route == "/health")
     return answer(request, reply, failed.empty() ? 200 : 503, "application/json",
                   dumped(failed.empty() ? Json{{"status", "ok"}} : Json{{"status", "unavailable"}, {"reason", failed}}));
-  check_key(request);
-  if (route == "/metrics")
+  if (route == "/metrics")  // without a key, as Prometheus comes
     return answer(request, reply, 200, "text/plain; version=0.0.4; charset=utf-8",
                   metrics_.text(generator_.stats(), connections(), generator_.cache_bytes()));
+  check_key(request);
   if (route == "/v1/models") return answer(request, reply, 200, "application/json", dumped(models_list()));
   if (model) {
-    check_model(request.path.substr(std::string("/v1/models/").size()));
+    check_model(percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size())));
     return answer(request, reply, 200, "application/json", dumped(models_list()["data"][0]));
   }
   if (!failed.empty()) throw ApiError(503, failed);
@@ -166,8 +180,9 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
   setup.max_new_tokens = setup.request.max_tokens.value_or(chat ? options_.capacity : 16);
   setup.metrics = &metrics_;
   const auto count = static_cast<std::int64_t>(setup.prompts.size()) * setup.request.n;
-  if (count > options_.max_queue)
-    throw ApiError(400, fmt::format("{} sequences in one request; at most {} are taken", count, options_.max_queue), "n");
+  const GeneratorStats load = generator_.stats();
+  const std::int64_t room = load.places + options_.max_queue;
+  if (count > room) throw ApiError(400, fmt::format("{} sequences in one request; at most {} are taken", count, room), "n");
   auto made = std::make_shared<std::weak_ptr<Completion>>();
   setup.on_answered = [this, made, path = http.path, client = http.client](int status) {
     metrics_.answered(known_route(path), status);
@@ -180,8 +195,7 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
   {
     const std::lock_guard lock(mutex_);
     if (!failed_.empty()) throw ApiError(503, failed_);
-    if (generator_.stats().waiting + count > options_.max_queue)
-      throw ApiError(429, "the queue is full; try again later", "", "queue_full");
+    if (load.running + load.waiting + count > room) throw ApiError(429, "the queue is full; try again later", "", "rate_limit_exceeded");
     under_way_.insert(completion);
   }
   completion->start(generator_);

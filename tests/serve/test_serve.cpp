@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(bad_requests_are_refused_and_others_do_not_notice) {
     BOOST_TEST(post(port, "/v1/completions", {{"prompt", {100000}}}).status == 400);
     BOOST_TEST(post(port, "/v1/completions", {{"prompt", "text"}}).status == 400);  // the preset has no tokenizer
     BOOST_TEST(post(port, "/v1/completions", {{"prompt", {1}}, {"model", "other"}}).status == 404);
-    BOOST_TEST(post(port, "/v1/completions", {{"prompt", {1}}, {"n", 3}}).status == 400);
+    BOOST_TEST(post(port, "/v1/completions", {{"prompt", {1}}, {"n", 4}}).status == 400);
     BOOST_TEST(request(port, "GET", "/v1/completions").status == 405);
     BOOST_TEST(request(port, "GET", "/nothing").status == 404);
     const int large = connect_to(port);
