@@ -1,9 +1,11 @@
 // Stream: work on a device in the order of submission.
 #include <ppengine/ops/device/stream.hpp>
 
+#include <cstring>
 #include <mutex>
 #include <thread>
 
+#include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 
 namespace ppengine::ops {
@@ -18,7 +20,8 @@ bool Command::done() const {
 // runtime, and the others look again now and then. For the same reason a host task never waits for a kernel.
 namespace {
 std::mutex seat;
-}
+constexpr int64_t copied_at_once = 1 << 20;  // bytes of a thread at a time, on CPUs
+}  // namespace
 
 void Command::wait(sycl::queue& queue) const {
   sycl::event waited = event;
@@ -93,20 +96,17 @@ void Stream::Impl::submitted(Command command) {
   }
 }
 
-namespace {
-
 // The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits
 // for the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
-// It goes into the runtime like any other wait, hence the seat; where that is taken, a later one will do. A prime, so that a thread
-// with several streams comes to each of them.
-void forget_host_tasks(sycl::queue& queue) {
-  constexpr unsigned every = 61;
-  thread_local unsigned waits = 0;
-  if (++waits % every != 0) return;
-  if (const std::unique_lock lock(seat, std::try_to_lock); lock) queue.wait();
+// It goes into the runtime like any other wait, hence the seat; where that is taken, the next wait tries again.
+void Stream::Impl::forget_host_tasks() {
+  constexpr unsigned every = 64;
+  if (++waits_since_forgotten < every) return;
+  const std::unique_lock lock(seat, std::try_to_lock);
+  if (!lock) return;
+  queue.wait();
+  waits_since_forgotten = 0;
 }
-
-}  // namespace
 
 // From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.
 void Stream::Impl::wait() {
@@ -118,7 +118,7 @@ void Stream::Impl::wait() {
   next = 0;
   pending.clear();
   kernels_pending = host_tasks_pending = false;
-  forget_host_tasks(queue);
+  forget_host_tasks();
 }
 
 void* Stream::Impl::scratch(size_t bytes) {
@@ -144,14 +144,24 @@ Stream::~Stream() {
 Device& Stream::device() const { return *impl_->device; }
 const std::shared_ptr<Device>& Stream::device_ptr() const { return impl_->device; }
 
+// On CPUs all memory is the host's, and these run in the calling thread like ops/cpu: a launch costs more than most copies, and the OpenCL
+// runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300 bytes
+// a training step for as long as it runs.
 void Stream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0 || dst == src) return;
-  impl_->submit([&](sycl::handler& handler) { handler.memcpy(dst, src, bytes); });
+  if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memcpy(dst, src, bytes); });
+  impl_->wait();
+  cpu::for_parts(static_cast<int64_t>(bytes), copied_at_once, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, static_cast<size_t>(end - begin));
+  });
 }
 
 void Stream::zero(void* dst, size_t bytes) {
   if (bytes == 0) return;
-  impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
+  if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
+  impl_->wait();
+  cpu::for_parts(static_cast<int64_t>(bytes), copied_at_once,
+                 [&](int64_t begin, int64_t end) { std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin)); });
 }
 
 Event Stream::record() {
