@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
+#include <ppengine/runs/constraint/json_schema.hpp>
 #include <ppengine/runs/detail/generator_impl.hpp>
 
 namespace ppengine::runs {
@@ -45,6 +46,7 @@ std::uint64_t Generator::submit(GenerationRequest request) {
     if (id < 0 || id >= impl_->vocabulary)
       throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {} (0 to {})", id, impl_->vocabulary,
                                     impl_->vocabulary - 1));
+  if (!request.schema.empty()) static_cast<void>(constraint::schema_grammar(nlohmann::ordered_json::parse(request.schema)));
   const std::lock_guard lock(impl_->mutex);
   const std::uint64_t number = impl_->submitted++;
   impl_->unfinished.insert(number);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
@@ -19,6 +20,10 @@
 #include <ppengine/runs/sampler.hpp>
 
 namespace ppengine::runs {
+
+namespace constraint {
+class TokenTrie;
+}
 
 enum class Finish { length, end_token, cancelled };
 const char* finish_name(Finish finish);  // "length", "end_token", "cancelled"
@@ -40,6 +45,7 @@ struct GenerationRequest {
   SamplingOptions sampling;
   std::vector<std::int32_t> end_ids;  // any of them ends the request
   std::vector<TokenBias> bias{};      // added to logits
+  std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
       random_stream{};  // what random numbers depend on beside the seed; the request's number where it is not given
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
@@ -58,6 +64,7 @@ struct GeneratorOptions {
   // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
   // that a result does not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
+  std::shared_ptr<const constraint::TokenTrie> tokens{};  // the tokenizer's, for requests with a schema; on the ranks that choose
   comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 

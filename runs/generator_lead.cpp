@@ -98,13 +98,14 @@ void Generator::Impl::begin(Place& place, int group, std::size_t sequence, Waiti
   // The last token that is chosen needs no place in the cache.
   running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
   running.position = static_cast<std::int32_t>(length - 1);
-  const Job job{Job::begin,
-                group,
-                static_cast<std::int32_t>(sequence),
-                static_cast<std::int32_t>(running.request.bias.size()),
-                static_cast<std::int32_t>(length),
-                {}};
-  issue(job, {running.request.sampling, running.request.random_stream.value_or(running.number), prompt, running.request.bias}, {});
+  Beginning beginning{.sampling = running.request.sampling,
+                      .number = running.request.random_stream.value_or(running.number),
+                      .prompt = prompt,
+                      .bias = running.request.bias,
+                      .schema = running.request.schema,
+                      .end_ids = running.request.end_ids,
+                      .most_tokens = running.limit};
+  issue({.kind = Job::begin, .group = group, .sequence = static_cast<std::int32_t>(sequence), .positions = {}}, beginning, {});
   place.kept.clear();
   {
     const std::lock_guard lock(mutex);
@@ -250,7 +251,7 @@ void Generator::Impl::collect(int index) {
     one.last = now;
     one.result.ids.push_back(one.token);
     const bool go_on = one.request.on_choice ? one.request.on_choice(choice) : !one.request.on_token || one.request.on_token(one.token);
-    if (std::ranges::find(one.request.end_ids, one.token) != one.request.end_ids.end())
+    if (choice.complete || std::ranges::find(one.request.end_ids, one.token) != one.request.end_ids.end())
       release(place, Finish::end_token);
     else if (!go_on)
       release(place, Finish::cancelled);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <ppengine/base/error.hpp>
 #include <ppengine/engine/decoder.hpp>
 
 namespace ppengine::runs {
@@ -13,13 +14,48 @@ enum Tag : int { job_tag = engine::Decoder::first_free_tag, beginning_tag, token
 
 constexpr std::size_t fixed_words = 6;  // of a job, before the positions
 
-struct Fixed {  // of a beginning, before the bias and the prompt
+struct Fixed {  // of a beginning, before what has any length
   SamplingOptions sampling;
   std::uint64_t number;
+  std::int64_t most_tokens;
+  std::size_t prompt, bias, end_ids, schema;  // how many there are of each
 };
 
-std::size_t beginning_bytes(std::size_t prompt, std::size_t bias) {
-  return sizeof(Fixed) + bias * sizeof(TokenBias) + prompt * sizeof(std::int32_t);
+// One after the other: from a beginning to bytes, or back.
+void write_beginning(const Beginning& from, std::vector<std::byte>& to) {
+  const Fixed fixed{from.sampling,     from.number,         from.most_tokens,   from.prompt.size(),
+                    from.bias.size(), from.end_ids.size(), from.schema.size()};
+  to.clear();
+  const auto put = [&](const void* data, std::size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    to.insert(to.end(), begin, begin + bytes);
+  };
+  put(&fixed, sizeof(fixed));
+  put(from.prompt.data(), from.prompt.size() * sizeof(std::int32_t));
+  put(from.bias.data(), from.bias.size() * sizeof(TokenBias));
+  put(from.end_ids.data(), from.end_ids.size() * sizeof(std::int32_t));
+  put(from.schema.data(), from.schema.size());
+}
+
+void read_beginning(std::span<const std::byte> from, Beginning& to) {
+  const auto take = [&](void* data, std::size_t bytes) {
+    PPENGINE_ASSERT(bytes <= from.size());
+    if (bytes > 0) std::memcpy(data, from.data(), bytes);
+    from = from.subspan(bytes);
+  };
+  Fixed fixed;
+  take(&fixed, sizeof(fixed));
+  to.sampling = fixed.sampling;
+  to.number = fixed.number;
+  to.most_tokens = fixed.most_tokens;
+  to.prompt.resize(fixed.prompt);
+  to.bias.resize(fixed.bias);
+  to.end_ids.resize(fixed.end_ids);
+  to.schema.resize(fixed.schema);
+  take(to.prompt.data(), to.prompt.size() * sizeof(std::int32_t));
+  take(to.bias.data(), to.bias.size() * sizeof(TokenBias));
+  take(to.end_ids.data(), to.end_ids.size() * sizeof(std::int32_t));
+  take(to.schema.data(), to.schema.size());
 }
 
 }  // namespace
@@ -57,24 +93,18 @@ void JobChain::share(Job& job, std::vector<std::int32_t>& tokens) {
   if (!tokens.empty()) tensor_->broadcast(tokens.data(), tokens.size() * sizeof(std::int32_t), 0).wait();
 }
 
-void JobChain::pass_on(const Job& job, const Beginning& beginning) {
+void JobChain::pass_on(Job job, const Beginning& beginning) {
   if (is_last()) return;
   Outgoing& out = outgoing_[next_];
   next_ = (next_ + 1) % outgoing_.size();
   out.sent.wait();
+  if (job.kind == Job::begin) {
+    write_beginning(beginning, out.beginning);
+    job.length = static_cast<std::int32_t>(out.beginning.size());
+  }
   write(job, out.job);
   std::vector<comm::Pending> sent{ranks_.send(out.job.data(), out.job.size() * sizeof(std::int32_t), ranks_.rank() + 1, job_tag)};
-  if (job.kind == Job::begin) {
-    const Fixed first{beginning.sampling, beginning.number};
-    out.beginning.resize(beginning_bytes(beginning.prompt.size(), beginning.bias.size()));
-    std::byte* at = out.beginning.data();
-    std::memcpy(at, &first, sizeof(first));
-    at += sizeof(first);
-    if (!beginning.bias.empty()) std::memcpy(at, beginning.bias.data(), beginning.bias.size() * sizeof(TokenBias));
-    at += beginning.bias.size() * sizeof(TokenBias);
-    std::memcpy(at, beginning.prompt.data(), beginning.prompt.size() * sizeof(std::int32_t));
-    sent.push_back(ranks_.send(out.beginning.data(), out.beginning.size(), ranks_.rank() + 1, beginning_tag));
-  }
+  if (job.kind == Job::begin) sent.push_back(ranks_.send(out.beginning.data(), out.beginning.size(), ranks_.rank() + 1, beginning_tag));
   out.sent = comm::Pending::all(std::move(sent));
 }
 
@@ -86,20 +116,9 @@ void JobChain::receive(Job& job, Beginning& beginning) {
   ranks_.recv(incoming_.data(), incoming_.size() * sizeof(std::int32_t), ranks_.rank() - 1, job_tag).wait();
   read(incoming_, job);
   if (job.kind != Job::begin) return;
-  const auto biases = static_cast<std::size_t>(job.position);  // of Job::begin: how many there are
-  incoming_beginning_.resize(beginning_bytes(static_cast<std::size_t>(job.length), biases));
+  incoming_beginning_.resize(static_cast<std::size_t>(job.length));
   ranks_.recv(incoming_beginning_.data(), incoming_beginning_.size(), ranks_.rank() - 1, beginning_tag).wait();
-  Fixed first;
-  const std::byte* at = incoming_beginning_.data();
-  std::memcpy(&first, at, sizeof(first));
-  at += sizeof(first);
-  beginning.sampling = first.sampling;
-  beginning.number = first.number;
-  beginning.bias.resize(biases);
-  if (biases > 0) std::memcpy(beginning.bias.data(), at, biases * sizeof(TokenBias));
-  at += biases * sizeof(TokenBias);
-  beginning.prompt.resize(static_cast<std::size_t>(job.length));
-  std::memcpy(beginning.prompt.data(), at, beginning.prompt.size() * sizeof(std::int32_t));
+  read_beginning(incoming_beginning_, beginning);
 }
 
 comm::Pending JobChain::send_choices(std::span<const Choice> choices) {

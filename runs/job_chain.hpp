@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
@@ -22,8 +23,8 @@ struct Job {
     idle
   };  // the last of a prompt's chooses a token; idle: nothing to do
   Kind kind = end;
-  std::int32_t group = 0, sequence = 0, position = 0;  // begin: position counts the biases
-  std::int32_t length = 0;              // begin: of the prompt; prefill: tokens; step: sequences of the group, from the first on
+  std::int32_t group = 0, sequence = 0, position = 0;
+  std::int32_t length = 0;              // prefill: tokens; step: sequences of the group, from the first on; begin: bytes that follow
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
   std::int32_t whole = 0;               // prefill: of the prompt
 };
@@ -34,6 +35,9 @@ struct Beginning {
   std::uint64_t number = 0;  // of the request: its random numbers depend on it
   std::vector<std::int32_t> prompt;
   std::vector<TokenBias> bias{};
+  std::string schema{};  // what is generated must be JSON that satisfies it; empty: anything
+  std::vector<std::int32_t> end_ids{};
+  std::int64_t most_tokens = 0;  // that are generated
 };
 
 class JobChain {
@@ -48,7 +52,7 @@ class JobChain {
   // On all ranks that divide a stage's work: the job, and the tokens that go in, of the one that leads become those of all.
   void share(Job& job, std::vector<std::int32_t>& tokens);
   // To the next rank, if there is one. `beginning` goes with Job::begin.
-  void pass_on(const Job& job, const Beginning& beginning = {});
+  void pass_on(Job job, const Beginning& beginning = {});
   // Waits until the next rank has everything: a send reads this object's memory for as long as it lasts.
   void flush();
   // From the rank before.

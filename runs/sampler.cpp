@@ -61,10 +61,10 @@ void Sampler::penalize(std::span<float> logits, std::span<const std::int32_t> ge
   }
 }
 
-Choice Sampler::choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt) {
+Choice Sampler::choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt, LogitMask* mask) {
   Choice choice;
   if (options_.logprobs < 0) {
-    choice.token = choose(logits, history, prompt);
+    choice.token = choose(logits, history, prompt, mask);
     return choice;
   }
   float largest = lowest;
@@ -85,12 +85,12 @@ Choice Sampler::choose_with_logprobs(std::span<float> logits, std::span<const st
     choice.logprobs[i] = static_cast<float>(logits[static_cast<std::size_t>(choice.ids[i])] - shift);
   }
   const std::vector<float> own(logits.begin(), logits.end());
-  choice.token = choose(logits, history, prompt);
+  choice.token = choose(logits, history, prompt, mask);
   choice.logprob = static_cast<float>(own[static_cast<std::size_t>(choice.token)] - shift);
   return choice;
 }
 
-std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt) {
+std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt, LogitMask* mask) {
   PPENGINE_ASSERT(!logits.empty());
   penalize(logits, history.subspan(std::min(prompt, history.size())));
   if (options_.repetition_penalty != 1.0) {
@@ -104,6 +104,7 @@ std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32
         logit = logit < 0 ? logit * penalty : logit / penalty;
       }
   }
+  if (mask) mask->apply(logits);
   const std::int32_t best = argmax(logits);
   if (std::isnan(logits[static_cast<std::size_t>(best)]))
     throw Error(

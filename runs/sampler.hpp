@@ -35,6 +35,13 @@ struct Choice {
   std::int32_t alternatives = 0;
   std::int32_t ids[most_alternatives] = {};
   float logprobs[most_alternatives] = {};
+  std::int32_t complete = 0;  // not 0: nothing can follow, by the request's schema
+};
+
+// Takes tokens out, after everything else that changes logits.
+struct LogitMask {
+  virtual ~LogitMask() = default;
+  virtual void apply(std::span<float> logits) = 0;
 };
 
 // ConfigError for values out of range.
@@ -47,8 +54,8 @@ class Sampler {
   // The token after history (prompt and what was generated so far). Changes logits in place. In Hugging Face's order:
   // repetition penalty, temperature, top-k, top-p, min-p; OpenAI's bias and penalties come before. Of equal logits the smaller id
   // wins. `prompt`: how much of the history is the prompt, which presence and frequency do not count.
-  std::int32_t choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt = 0);
-  Choice choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt);
+  std::int32_t choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt = 0, LogitMask* mask = nullptr);
+  Choice choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt, LogitMask* mask = nullptr);
 
  private:
   void penalize(std::span<float> logits, std::span<const std::int32_t> generated);

@@ -17,6 +17,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
+#include <ppengine/runs/constraint/token_trie.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/serving/embedder.hpp>
 #include <ppengine/runs/serving/service.hpp>
@@ -107,6 +108,8 @@ void ServingRun::run(comm::Communicator& world) const {
       load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
   GeneratorOptions how = generator_options();
   if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
+  if (const auto tokenizer = source_.tokenizer(); tokenizer && mesh.pipeline().rank() + 1 == mesh.pipeline().size())
+    how.tokens = std::make_shared<constraint::TokenTrie>(*tokenizer);  // where tokens are chosen
   Generator generator(*model, how, mesh.pipeline());
   generator.prepare(std::min<std::int64_t>(2 * chunk, how.capacity));
   generator.prepare_steps();

@@ -33,19 +33,6 @@ void decode_byte_level(Tokens& tokens) {
   tokens = {make_valid_utf8(bytes)};
 }
 
-int byte_of(const std::string& token) {  // "<0x0A>", or -1
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  // Rust's parser of numbers takes a sign.
-  int value = 0;
-  for (std::size_t i = token[3] == '+' ? 4 : 3; i < 5; ++i) {
-    const char c = token[i];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-    if (digit < 0) return -1;
-    value = 16 * value + digit;
-  }
-  return value;
-}
-
 // A run of byte tokens is its text if that is valid, and otherwise as many U+FFFD as there are bytes.
 void decode_byte_fallback(Tokens& tokens) {
   Tokens out;
@@ -86,6 +73,7 @@ void read(const JsonPlace& place, Decoders& out) {
     for (std::size_t i = 0; i < list.expect_array().size(); ++i) read(list.element(i), out);
   } else if (name == "ByteLevel") {
     out.steps.push_back(decode_byte_level);
+    out.byte_level = true;
   } else if (name == "ByteFallback") {
     out.steps.push_back(decode_byte_fallback);
     out.byte_fallback = true;
@@ -126,6 +114,19 @@ void read(const JsonPlace& place, Decoders& out) {
 }
 
 }  // namespace
+
+int byte_of(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  // Rust's parser of numbers takes a sign.
+  int value = 0;
+  for (std::size_t i = token[3] == '+' ? 4 : 3; i < 5; ++i) {
+    const char c = token[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    if (digit < 0) return -1;
+    value = 16 * value + digit;
+  }
+  return value;
+}
 
 Decoders read_decoders(const JsonPlace& place) {
   Decoders out;

@@ -1,6 +1,7 @@
 // Text through the whole pipeline and back.
 #include <ppengine/models/tokenizer/detail/pipeline.hpp>
 
+#include <ppengine/models/tokenizer/detail/byte_level.hpp>
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
 
 namespace ppengine::models::tokenizer {
@@ -51,6 +52,21 @@ std::vector<std::int32_t> Pipeline::encode(std::string_view text, bool add_speci
   }
   for (const PostProcessor& step : post_processors) ids = step(std::move(ids), add_special_tokens);
   return ids;
+}
+
+std::string Pipeline::bytes_of(const std::string& token) const {
+  if (decoders.byte_level) {
+    const auto decoded = byte_alphabet.decode(token);
+    return decoded ? *decoded : token;
+  }
+  if (const int byte = decoders.byte_fallback ? byte_of(token) : -1; byte >= 0) return std::string(1, static_cast<char>(static_cast<unsigned char>(byte)));
+  // Decoders may treat the first and the last token in another way.
+  const std::string outside = "a";
+  std::vector<std::string> shown{outside, token, outside};
+  for (const Decoder& step : decoders.steps) step(shown);
+  std::string text;
+  for (const std::string& each : shown) text += each;
+  return text.size() >= 2 * outside.size() ? text.substr(outside.size(), text.size() - 2 * outside.size()) : "";
 }
 
 std::string Pipeline::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {

@@ -50,6 +50,12 @@ bool Tokenizer::is_special(std::int32_t id) const {
   return found != pipeline_->tokens.end() && found->second.special;
 }
 
+std::string Tokenizer::bytes_of(std::int32_t id) const {
+  const auto found = pipeline_->tokens.find(id);
+  if (found == pipeline_->tokens.end() || found->second.special) return "";
+  return pipeline_->bytes_of(found->second.decoded);
+}
+
 std::string StreamDecoder::push(std::int32_t id) {
   constexpr std::size_t long_window = 32, short_window = 8;
   window_.push_back(id);

@@ -33,6 +33,9 @@ class Tokenizer {
   std::optional<std::int32_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
+  // What a token adds to a text that other tokens have begun: any bytes, where a character is cut between tokens. Empty for special tokens
+  // and ids that are not in the vocabulary.
+  std::string bytes_of(std::int32_t id) const;
 
  private:
   explicit Tokenizer(std::shared_ptr<const tokenizer::Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}

@@ -13,6 +13,7 @@
 
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/engine/decoder.hpp>
+#include <ppengine/runs/constraint/token_constraint.hpp>
 #include <ppengine/runs/generator.hpp>
 #include <ppengine/runs/job_chain.hpp>
 
@@ -49,6 +50,7 @@ struct Place {
 // What the last rank keeps of a request.
 struct Chooser {
   std::optional<Sampler> sampler;
+  std::optional<constraint::TokenConstraint> constraint;
   std::vector<std::int32_t> history;
   std::size_t prompt = 0;
 };
@@ -116,6 +118,10 @@ struct Generator::Impl {
       chooser.sampler.emplace(beginning.sampling, beginning.number, beginning.bias);
       chooser.history = beginning.prompt;
       chooser.prompt = beginning.prompt.size();
+      chooser.constraint.reset();
+      if (!beginning.schema.empty())
+        chooser.constraint.emplace(options.tokens, constraint::schema_grammar(nlohmann::ordered_json::parse(beginning.schema)), beginning.end_ids,
+                                   beginning.most_tokens);
     } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
       const bool last = job.kind == Job::last_prefill;
       const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);
@@ -146,8 +152,11 @@ struct Generator::Impl {
   void choose(Group& group, std::size_t sequence, std::span<float> logits) {
     group.message.wait();
     Chooser& chooser = group.choosers[sequence];
-    group.choices[sequence] = chooser.sampler.value().choose_with_logprobs(logits, chooser.history, chooser.prompt);
-    chooser.history.push_back(group.choices[sequence].token);
+    Choice& choice = group.choices[sequence];
+    choice = chooser.sampler.value().choose_with_logprobs(logits, chooser.history, chooser.prompt,
+                                                          chooser.constraint ? &*chooser.constraint : nullptr);
+    chooser.history.push_back(choice.token);
+    if (chooser.constraint) choice.complete = chooser.constraint->accept(choice.token);
   }
 
   // One more token for the sequences that take part; then all choices of the group go back, with those of prefills.

@@ -56,6 +56,23 @@ void read_logprobs(const Json& body, CompletionRequest& request) {
   if (wanted) request.sampling.logprobs = static_cast<std::int32_t>(count.value_or(0));
 }
 
+void read_format(const Json& body, CompletionRequest& request) {
+  const Json* format = find(body, "response_format");
+  if (!format) return;
+  const std::string type = format->is_object() ? text(*format, "type").value_or("") : "";
+  if (type == "text") return;
+  if (type == "json_object") {
+    request.schema = R"({"type":"object"})";
+  } else if (type == "json_schema") {
+    const Json* named = find(*format, "json_schema");
+    const Json* schema = named && named->is_object() ? find(*named, "schema") : nullptr;
+    if (!schema || !schema->is_object()) refuse("response_format", "of type json_schema needs json_schema.schema, an object");
+    request.schema = schema->dump();
+  } else {
+    refuse("response_format", "must be an object with 'type' text, json_object or json_schema");
+  }
+}
+
 void read_prompts(const Json& body, CompletionRequest& request) {
   const Json* found = find(body, "prompt");
   if (!found) refuse("prompt", "is missing");
@@ -235,12 +252,7 @@ CompletionRequest parse_completion(const Json& body, bool chat) {
   if (!chat && find(body, "suffix") && !text(body, "suffix")->empty()) refuse("suffix", "is not supported");
   request.ignore_eos = boolean(body, "ignore_eos").value_or(false);
   request.skip_special_tokens = boolean(body, "skip_special_tokens").value_or(true);
-  if (const Json* format = find(body, "response_format")) {
-    const std::string type = format->is_object() ? text(*format, "type").value_or("") : "";
-    if (type != "text" && type != "json_object" && type != "json_schema")
-      refuse("response_format", "must be an object with 'type' text, json_object or json_schema");
-    if (type != "text") refuse("response_format", fmt::format("of type {} is not supported yet", type));
-  }
+  read_format(body, request);
   return request;
 }
 

@@ -40,6 +40,7 @@ struct CompletionRequest {
   bool seeded = false;
   std::vector<TokenBias> bias;
   std::vector<std::string> stops;
+  std::string schema;  // of response_format, as JSON; empty: any text
   bool stream = false, include_usage = false, echo = false, ignore_eos = false;
   bool skip_special_tokens = true;
 };

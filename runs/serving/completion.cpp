@@ -8,6 +8,8 @@
 #include <ctime>
 #include <random>
 
+#include <ppengine/models/tokenizer/detail/utf8.hpp>
+
 namespace ppengine::runs::serving {
 namespace {
 
@@ -38,7 +40,8 @@ Completion::Completion(Setup setup, std::shared_ptr<Reply> reply)
 }
 
 void Completion::start(Generator& generator) {
-  if (setup_.request.stream) reply_->begin_stream("text/event-stream; charset=utf-8");
+  const auto reply = reply_;  // an answer that comes while this submits gives it away
+  if (setup_.request.stream) reply->begin_stream("text/event-stream; charset=utf-8");
   auto numbers = std::make_shared<std::vector<std::uint64_t>>();
   const auto self = shared_from_this();
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -47,13 +50,14 @@ void Completion::start(Generator& generator) {
     request.max_new_tokens = setup_.max_new_tokens;
     request.sampling = setup_.request.sampling;
     request.bias = setup_.request.bias;
+    request.schema = setup_.request.schema;
     if (!setup_.request.ignore_eos) request.end_ids = setup_.end_ids;
     request.random_stream = i % static_cast<std::size_t>(setup_.request.n);  // not of the company: the same seed gives the same tokens
     request.on_choice = [self, i](const Choice& choice) { return self->choose(i, choice); };
     request.on_finished = [self, i](const Generated& result) { self->finish(i, result); };
     numbers->push_back(generator.submit(std::move(request)));
   }
-  reply_->on_gone([numbers, &generator] {
+  reply->on_gone([numbers, &generator] {
     for (const std::uint64_t number : *numbers) generator.cancel(number);
   });
 }
@@ -68,18 +72,17 @@ void Completion::fail(const ApiError& error) {
   reply->end_stream();
 }
 
-std::string Completion::token_text(std::int32_t id) const {
+std::string Completion::token_bytes(std::int32_t id) const {
   if (!setup_.tokenizer) return fmt::format("{}", id);
-  const std::int32_t one[] = {id};
-  std::string text = setup_.tokenizer->decode(one, false);
-  return text.empty() ? setup_.tokenizer->id_to_token(id).value_or("") : text;
+  const std::string bytes = setup_.tokenizer->bytes_of(id);
+  return bytes.empty() ? setup_.tokenizer->id_to_token(id).value_or("") : bytes;
 }
 
 Json Completion::token_json(std::int32_t id, float logprob) const {
-  const std::string text = token_text(id);
+  const std::string own = token_bytes(id);
   Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  for (const char c : own) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", models::tokenizer::make_valid_utf8(own)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
 }
 
 bool Completion::choose(std::size_t index, const Choice& choice) {
@@ -152,7 +155,8 @@ Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) con
     names.push_back(token["token"]);
     values.push_back(token["logprob"]);
     Json top = Json::object();
-    for (const Json& each : token["top_logprobs"]) top[each["token"].get<std::string>()] = each["logprob"];
+    for (const Json& each : token["top_logprobs"])  // parts of characters look alike: the likeliest one stays
+      if (const auto& name = each["token"].get_ref<const std::string&>(); !top.contains(name)) top[name] = each["logprob"];
     tops.push_back(std::move(top));
     offsets.push_back(first_offset);
     first_offset += characters(token["token"].get_ref<const std::string&>());

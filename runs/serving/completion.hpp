@@ -62,7 +62,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Json envelope(const char* object) const;
   void event(const Json& data);
   const char* reason_of(const State& state) const;
-  std::string token_text(std::int32_t id) const;
+  std::string token_bytes(std::int32_t id) const;
 
   Setup setup_;
   std::shared_ptr<Reply> reply_;

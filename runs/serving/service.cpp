@@ -9,6 +9,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/runs/constraint/json_schema.hpp>
 
 namespace ppengine::runs::serving {
 namespace {
@@ -152,6 +153,15 @@ std::string Service::render(const CompletionRequest& request) const {
   return chat_->render(request.messages, options);
 }
 
+void Service::check_schema(const std::string& schema) const {
+  if (!tokenizer_) throw ApiError(400, "the model has no tokenizer: JSON cannot be asked for", "response_format");
+  try {
+    static_cast<void>(constraint::schema_grammar(Json::parse(schema)));
+  } catch (const ConfigError& error) {
+    throw ApiError(400, error.what(), "response_format");
+  }
+}
+
 void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& reply, bool chat) {
   Completion::Setup setup;
   setup.request = parse_completion(parse_body(http.body), chat);
@@ -174,6 +184,7 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
   if (longest > options_.capacity)
     throw ApiError(400, fmt::format("the prompt has {} tokens, and the context holds {}", longest, options_.capacity), field,
                    "context_length_exceeded");
+  if (!setup.request.schema.empty()) check_schema(setup.request.schema);
   setup.model = options_.model;
   setup.tokenizer = tokenizer_;
   setup.end_ids = source_.config.ids().eos;

@@ -49,6 +49,7 @@ class Service {
   Ids encode(const std::string& text, bool special, const char* field) const;
   std::string render(const CompletionRequest& request) const;
   void check_key(const HttpRequest& request) const;
+  void check_schema(const std::string& schema) const;
   void check_model(const std::string& name) const;
   void answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply, int status, const std::string& type, const std::string& body,
               const Reply::Headers& headers = {});

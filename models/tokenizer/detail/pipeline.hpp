@@ -30,6 +30,7 @@ struct Pipeline {
 
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
+  std::string bytes_of(const std::string& token) const;  // in the middle of a text
   void normalize(std::string& text, bool& at_start) const;
 };
 

@@ -22,7 +22,7 @@ struct PreTokenizers {
 };
 struct Decoders {
   std::vector<Decoder> steps;
-  bool byte_fallback = false;
+  bool byte_level = false, byte_fallback = false;
   bool present = false;  // without any, tokens are joined by spaces
 };
 
@@ -30,6 +30,8 @@ std::vector<Normalizer> read_normalizers(const JsonPlace& place);
 PreTokenizers read_pre_tokenizers(const JsonPlace& place);
 std::vector<PostProcessor> read_post_processors(const JsonPlace& place);
 Decoders read_decoders(const JsonPlace& place);
+// The byte that a token of byte fallback stands for ("<0x0A>"), or -1.
+int byte_of(const std::string& token);
 
 // {"String": "..."} or {"Regex": "..."}; FileError with the place for a pattern that cannot be used.
 Regex read_pattern(const JsonPlace& place);
