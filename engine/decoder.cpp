@@ -106,6 +106,19 @@ std::span<float> Decoder::step(int group, int64_t first, std::span<const int32_t
   return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, sequences), group, first, 0, positions, ids); });
 }
 
+void Decoder::copy(int from_group, int64_t from, int to_group, int64_t to) {
+  const Shapes& all = shapes(Use::step, options_.sequences);
+  for (size_t k = 0; k < all.size(); ++k)
+    for (const auto& [offset, bytes] : all[k].stage->caches()) {
+      const size_t each = bytes / static_cast<size_t>(options_.sequences);
+      const auto place = [&](int group, int64_t sequence) {
+        return caches_[k].at(cache_strides_[k] * static_cast<size_t>(group) + offset + each * static_cast<size_t>(sequence));
+      };
+      stream_.copy(place(to_group, to), place(from_group, from), each);
+    }
+  stream_.wait();
+}
+
 void Decoder::prepare_step(int64_t sequences) { shapes(Use::step, sequences); }
 
 // Rotary tables for long sequences lie behind those for short ones.

@@ -42,6 +42,8 @@ class Decoder {
   // far. On the last ranks: the graph's output [sequences, width] in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids);
   void prepare_step(int64_t sequences);
+  // One sequence's keys and values become those of another too.
+  void copy(int from_group, int64_t from, int to_group, int64_t to);
 
   const Options& options() const { return options_; }
   // Above 0: where a sequence gets more tokens than this, all of it must go in again (prefill), since rotary frequencies change.

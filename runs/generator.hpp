@@ -48,6 +48,7 @@ struct GenerationRequest {
   std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
       random_stream{};  // what random numbers depend on beside the seed; the request's number where it is not given
+  std::optional<std::uint64_t> owner{};  // requests of one owner share the places fairly with those of others
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
   std::function<bool(std::int32_t id)> on_token{};
@@ -83,7 +84,7 @@ class Generator {
   void prepare(std::int64_t prompt_length);
   void prepare_steps();  // the same for steps of any number of sequences
 
-  // On the first rank, from any thread. Requests run in the order of submission; the number that identifies a request
+  // On the first rank, from any thread. Requests run in the order of submission, those of different owners in turn; the number that identifies a request
   // is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
   // that the model does not know.
   std::uint64_t submit(GenerationRequest request);

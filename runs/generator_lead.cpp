@@ -30,9 +30,9 @@ void Generator::Impl::finish(std::uint64_t number, const GenerationRequest& requ
   if (request.on_finished) request.on_finished(result);
 }
 
-std::int64_t Generator::Impl::reusable(const Place& place, const std::vector<std::int32_t>& prompt) const {
+std::int64_t Generator::Impl::reusable(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt) const {
   if (!options.reuse) return 0;
-  const auto same = std::ranges::mismatch(place.kept, prompt).in2 - prompt.begin();
+  const auto same = std::ranges::mismatch(cached, prompt).in2 - prompt.begin();
   return std::min<std::int64_t>(same, static_cast<std::int64_t>(prompt.size()) - 1) / options.chunk * options.chunk;
 }
 
@@ -52,12 +52,24 @@ Place* Generator::Impl::find_place(const std::vector<std::int32_t>& prompt, int&
       if (places[i].running) continue;
       const auto at = static_cast<std::int64_t>(i);
       const std::int64_t span = low < 0 ? 1 : std::max(high, at) - std::min(low, at) + 1;
-      const std::array<std::int64_t, 4> score{-reusable(places[i], prompt), load, span, static_cast<std::int64_t>(places[i].used)};
+      const std::array<std::int64_t, 4> score{-reusable(places[i].kept, prompt), load, span, static_cast<std::int64_t>(places[i].used)};
       if (best && score >= best_score) continue;
       best = &places[i], best_score = score, group_of = g, sequence_of = i;
     }
   }
   return best;
+}
+
+std::deque<Waiting>::iterator Generator::Impl::next_in_turn() {
+  std::map<std::uint64_t, std::int64_t> running;
+  for (const Group& group : groups)
+    for (const Place& place : group.places)
+      if (place.running && place.running->request.owner) ++running[*place.running->request.owner];
+  const auto has = [&](const Waiting& each) {
+    const auto found = each.request.owner ? running.find(*each.request.owner) : running.end();
+    return found == running.end() ? 0 : found->second;
+  };
+  return std::ranges::min_element(waiting, {}, has);  // of equal ones the first
 }
 
 void Generator::Impl::admit() {
@@ -72,8 +84,9 @@ void Generator::Impl::admit() {
       auto from = std::ranges::find_if(waiting, [&](const Waiting& each) { return cancelled.contains(each.number); });
       was_cancelled = from != waiting.end();
       if (!was_cancelled && !waiting.empty()) {
-        place = find_place(waiting.front().request.prompt, group, sequence);
-        if (place) from = waiting.begin();
+        const auto fair = next_in_turn();
+        place = find_place(fair->request.prompt, group, sequence);
+        if (place) from = fair;
       }
       if (from == waiting.end()) return;
       next = std::move(*from);
@@ -94,7 +107,7 @@ void Generator::Impl::begin(Place& place, int group, std::size_t sequence, Waiti
   const std::vector<std::int32_t>& prompt = running.request.prompt;
   const auto length = static_cast<std::int64_t>(prompt.size());
   running.result.prompt_tokens = length;
-  running.filled = running.result.reused_tokens = reusable(place, prompt);
+  running.filled = running.result.reused_tokens = reusable(place.kept, prompt);
   // The last token that is chosen needs no place in the cache.
   running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
   running.position = static_cast<std::int32_t>(length - 1);
@@ -113,6 +126,31 @@ void Generator::Impl::begin(Place& place, int group, std::size_t sequence, Waiti
     ++stats.running;
   }
   place.running = std::move(running);
+}
+
+void Generator::Impl::copy_shared(int group, std::size_t sequence, Running& running) {
+  if (!options.reuse) return;
+  std::int64_t most = running.filled;
+  Job job{.kind = Job::copy, .group = group, .sequence = static_cast<std::int32_t>(sequence), .positions = {}};
+  for (int g = 0; g < options.groups; ++g) {
+    const auto& places = groups[static_cast<std::size_t>(g)].places;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::optional<Running>& other = places[i].running;
+      if (other && other->number == running.number) continue;
+      const std::int64_t there = other ? other->filled / options.chunk * options.chunk : options.capacity;
+      const std::int64_t shared = std::min(there, reusable(other ? other->request.prompt : places[i].kept, running.request.prompt));
+      if (shared <= most) continue;
+      most = shared;
+      job.position = static_cast<std::int32_t>(i);
+      job.whole = g;
+    }
+  }
+  if (most == running.filled) return;
+  issue(job, {}, {});
+  const std::lock_guard lock(mutex);
+  stats.reused_tokens += static_cast<std::uint64_t>(most - running.filled);
+  running.result.reused_tokens += most - running.filled;
+  running.filled = most;
 }
 
 void Generator::Impl::prefill(int group, std::size_t sequence, Running& running) {
@@ -158,6 +196,7 @@ bool Generator::Impl::prefill_some(int index) {
         oldest = i;
     }
     if (oldest == group.places.size()) return any;
+    copy_shared(index, oldest, *group.places[oldest].running);
     prefill(index, oldest, *group.places[oldest].running);
     any = true;
     if (options.interleaved) return any;

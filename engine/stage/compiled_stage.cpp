@@ -331,6 +331,13 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
   stream.wait();
 }
 
+std::vector<std::pair<size_t, size_t>> CompiledStage::caches() const {
+  std::vector<std::pair<size_t, size_t>> found;
+  for (const BufferInfo& buffer : buffers_)
+    if (buffer.region == Region::cache) found.emplace_back(buffer.offset, buffer.bytes);
+  return found;
+}
+
 int64_t CompiledStage::input_offset(int value) const {
   for (const auto& [id, offset] : input_offsets_)
     if (id == value) return static_cast<int64_t>(offset);

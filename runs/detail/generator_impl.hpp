@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -126,6 +127,8 @@ struct Generator::Impl {
       const bool last = job.kind == Job::last_prefill;
       const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);
       if (last && chooses()) choose(group, static_cast<std::size_t>(job.sequence), logits);
+    } else if (job.kind == Job::copy) {
+      decoder.copy(job.whole, job.position, job.group, job.sequence);
     } else if (job.kind == Job::step) {
       step(job, group, tokens);
     }
@@ -184,11 +187,15 @@ struct Generator::Impl {
   bool is_cancelled(std::uint64_t number);
   void finish(std::uint64_t number, const GenerationRequest& request, const Generated& result);
   // Tokens of a prompt that a place has in its cache already: whole chunks, and never the last token, which must give logits.
-  std::int64_t reusable(const Place& place, const std::vector<std::int32_t>& prompt) const;
+  std::int64_t reusable(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt) const;
+  // More of a prompt than it has itself may be in another's place, also of one that runs: then that is copied.
+  void copy_shared(int group, std::size_t sequence, Running& running);
   // The free place that a request takes: where most of its prompt is; in the group with the least to do; beside others, so that a step goes
   // over few places; and the one that was used longest ago. Null: none is free.
   Place* find_place(const std::vector<std::int32_t>& prompt, int& group_of, std::size_t& sequence_of);
-  // Waiting requests take free places, in their order.
+  // Of the waiting requests the first of those whose owner has the fewest running: a large batch does not hold up a single one.
+  std::deque<Waiting>::iterator next_in_turn();
+  // Waiting requests take free places.
   void admit();
   // A request takes a free place.
   void begin(Place& place, int group, std::size_t sequence, Waiting from);

@@ -44,6 +44,8 @@ void Completion::start(Generator& generator) {
   if (setup_.request.stream) reply->begin_stream("text/event-stream; charset=utf-8");
   auto numbers = std::make_shared<std::vector<std::uint64_t>>();
   const auto self = shared_from_this();
+  static std::atomic<std::uint64_t> owners{0};
+  const std::uint64_t owner = owners++;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     GenerationRequest request;
     request.prompt = setup_.prompts[states_[i].prompt];
@@ -52,6 +54,7 @@ void Completion::start(Generator& generator) {
     request.bias = setup_.request.bias;
     request.schema = setup_.request.schema;
     if (!setup_.request.ignore_eos) request.end_ids = setup_.end_ids;
+    request.owner = owner;
     request.random_stream = i % static_cast<std::size_t>(setup_.request.n);  // not of the company: the same seed gives the same tokens
     request.on_choice = [self, i](const Choice& choice) { return self->choose(i, choice); };
     request.on_finished = [self, i](const Generated& result) { self->finish(i, result); };
