@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include <ppengine/runs/serving/tool_calls.hpp>
+
 namespace ppengine::runs::serving {
 namespace {
 
@@ -58,7 +60,7 @@ void read_logprobs(const Json& body, CompletionRequest& request) {
 
 void read_format(const Json& body, CompletionRequest& request) {
   const Json* format = find(body, "response_format");
-  if (!format) return;
+  if (!format || !request.schema.empty()) return;  // a forced call has its own
   const std::string type = format->is_object() ? text(*format, "type").value_or("") : "";
   if (type == "text") return;
   if (type == "json_object") {
@@ -93,6 +95,42 @@ void read_prompts(const Json& body, CompletionRequest& request) {
   }
 }
 
+void read_tools(const Json& body, CompletionRequest& request) {
+  if (const Json* tools = find(body, "tools")) {
+    if (!tools->is_array()) refuse("tools", "must be a list");
+    for (const Json& tool : *tools)
+      if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object() || !tool["function"].contains("name") ||
+          !tool["function"]["name"].is_string())
+        refuse("tools", "has an element without function.name");
+    if (!tools->empty()) request.tools = *tools;
+  }
+  const bool some = request.tools.is_array();
+  request.tool_use = some ? ToolUse::found : ToolUse::none;
+  const Json* choice = find(body, "tool_choice");
+  if (!choice || *choice == "auto") return;
+  if (*choice == "none") {
+    request.tools = nullptr;
+    request.tool_use = ToolUse::none;
+    return;
+  }
+  if (!some) refuse("tool_choice", "needs 'tools'");
+  if (*choice == "required") {
+    request.tool_use = ToolUse::any_tool;
+    request.schema = tools_schema(request.tools).dump();
+    return;
+  }
+  const Json* function = choice->is_object() ? find(*choice, "function") : nullptr;
+  const std::string name = function && function->is_object() ? text(*function, "name").value_or("") : "";
+  for (const Json& tool : request.tools)
+    if (!name.empty() && tool["function"]["name"] == name) {
+      request.tool_use = ToolUse::one_tool;
+      request.tool = name;
+      request.schema = arguments_schema(tool).dump();
+      return;
+    }
+  refuse("tool_choice", "must be none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": one of the tools'}}");
+}
+
 void read_messages(const Json& body, CompletionRequest& request) {
   const Json* found = find(body, "messages");
   if (!found) refuse("messages", "is missing");
@@ -124,10 +162,7 @@ void read_messages(const Json& body, CompletionRequest& request) {
           if (parsed.is_object()) call["function"]["arguments"] = std::move(parsed);
         }
   }
-  if (const Json* tools = find(body, "tools")) {
-    if (!tools->is_array()) refuse("tools", "must be a list");
-    if (!tools->empty()) request.tools = *tools;
-  }
+  read_tools(body, request);
   if (const Json* more = find(body, "chat_template_kwargs")) {
     if (!more->is_object()) refuse("chat_template_kwargs", "must be an object");
     request.template_variables = *more;

@@ -27,11 +27,16 @@ struct ApiError : std::runtime_error {
 
 using Ids = std::vector<std::int32_t>;
 
+// Calls of tools: none are looked for; found in the text; the arguments of one tool, or a call of any of them, are forced.
+enum class ToolUse { none, found, one_tool, any_tool };
+
 struct CompletionRequest {
   bool chat = false;
   std::string model;                                    // empty: not given
   std::vector<std::variant<std::string, Ids>> prompts;  // completions
   Json messages, tools;                                 // chat
+  ToolUse tool_use = ToolUse::none;
+  std::string tool;  // with ToolUse::one_tool
   Json template_variables = Json::object();             // chat_template_kwargs
   bool add_generation_prompt = true;
   std::optional<std::int64_t> max_tokens;

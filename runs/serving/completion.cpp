@@ -106,7 +106,8 @@ bool Completion::choose(std::size_t index, const Choice& choice) {
   else
     piece = fmt::format("{}{}", state.text.empty() ? "" : " ", choice.token);
   state.text += piece;
-  if (setup_.request.stream && (!piece.empty() || !state.unsent.empty())) stream(index, piece, nullptr);
+  const std::string seen = shown(state, piece);
+  if (setup_.request.stream && (!seen.empty() || !state.unsent.empty())) stream(index, seen, nullptr);
   return !state.stops.stopped();
 }
 
@@ -122,13 +123,29 @@ void Completion::finish(std::size_t index, const Generated& result) {
     std::string rest = state.stops.push(state.decoder->finish());
     rest += state.stops.finish();
     state.text += rest;
-    if (setup_.request.stream && !rest.empty()) stream(index, rest, nullptr);
+    std::string seen = shown(state, rest);
+    if (setup_.request.tool_use == ToolUse::found) {
+      state.called = find_calls(state.text);
+      // What looked like a call and is none is text.
+      if (state.called.empty()) seen = state.text.substr(std::min(state.text.size(), state.seen)), state.seen = state.text.size();
+    } else if (setup_.request.tool_use == ToolUse::any_tool) {
+      state.called = forced_call(state.text);
+    }
+    if (setup_.request.stream && !seen.empty()) stream(index, seen, nullptr);
   }
   if (setup_.request.stream) stream(index, "", reason_of(state));
   if (--left_ == 0) complete();
 }
 
+// What of a piece of text a client sees as text, or as arguments of the one call: not what belongs to a call that has to be read first.
+std::string Completion::shown(State& state, const std::string& piece) {
+  std::string seen = setup_.request.tool_use == ToolUse::any_tool ? "" : setup_.request.tool_use == ToolUse::found ? state.calls.push(piece) : piece;
+  state.seen += seen.size();
+  return seen;
+}
+
 const char* Completion::reason_of(const State& state) const {
+  if (!state.called.empty()) return "tool_calls";
   return state.result.finish == Finish::length && !state.stops.stopped() ? "length" : "stop";
 }
 
@@ -172,6 +189,12 @@ Json Completion::choice_json(std::size_t index) const {
   Json choice{{"index", index}};
   if (setup_.request.chat) {
     choice["message"] = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+    const bool forced = setup_.request.tool_use == ToolUse::one_tool;
+    if (forced || !state.called.empty()) {
+      const std::string before = forced ? "" : state.text.substr(0, state.seen);
+      choice["message"]["content"] = before.find_first_not_of(" \n") == before.npos ? Json() : Json(before);
+      choice["message"]["tool_calls"] = calls_json(forced ? std::vector{ToolCall{setup_.request.tool, state.text}} : state.called, call_id(index), false);
+    }
   } else {
     const std::string prompt = !setup_.request.echo ? "" : setup_.tokenizer ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "";
     choice["text"] = prompt + state.text;
@@ -183,16 +206,32 @@ Json Completion::choice_json(std::size_t index) const {
 
 void Completion::event(const Json& data) { reply_->write("data: " + dumped(data) + "\n\n"); }
 
+std::string Completion::call_id(std::size_t index) const { return states_.size() == 1 ? id_ : fmt::format("{}_{}", id_, index); }
+
+Json Completion::delta(std::size_t index, const std::string& piece, bool has_tokens, bool finished) const {
+  const State& state = states_[index];
+  const bool begins = state.offsets.empty();
+  Json delta = Json::object();
+  if (begins) delta["role"] = "assistant";
+  if (setup_.request.tool_use == ToolUse::one_tool) {  // the name first, then the arguments as they grow
+    if (begins)
+      delta["tool_calls"] = calls_json({{setup_.request.tool, piece}}, call_id(index), true);
+    else if (!piece.empty())
+      delta["tool_calls"] = Json::array({Json{{"index", 0}, {"function", {{"arguments", piece}}}}});
+    return delta;
+  }
+  if (begins || !piece.empty() || has_tokens) delta["content"] = piece;
+  if (finished && !state.called.empty()) delta["tool_calls"] = calls_json(state.called, call_id(index), true);
+  return delta;
+}
+
 void Completion::stream(std::size_t index, const std::string& piece, const char* finish_reason) {
   State& state = states_[index];
   Json data = envelope(setup_.request.chat ? "chat.completion.chunk" : "text_completion");
   Json choice{{"index", index}};
   const Json tokens = std::exchange(state.unsent, Json::array());
   if (setup_.request.chat) {
-    Json delta = Json::object();
-    if (state.offsets.empty()) delta["role"] = "assistant", delta["content"] = "";
-    if (!piece.empty() || !tokens.empty()) delta["content"] = piece;
-    choice["delta"] = std::move(delta);
+    choice["delta"] = delta(index, piece, !tokens.empty(), finish_reason);
   } else {
     const bool echoes = setup_.request.echo && state.offsets.empty() && setup_.tokenizer;
     choice["text"] = (echoes ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "") + piece;

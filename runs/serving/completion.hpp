@@ -14,6 +14,7 @@
 #include <ppengine/runs/serving/api.hpp>
 #include <ppengine/runs/serving/http.hpp>
 #include <ppengine/runs/serving/metrics.hpp>
+#include <ppengine/runs/serving/tool_calls.hpp>
 
 namespace ppengine::runs::serving {
 
@@ -41,8 +42,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
   struct State {
     std::size_t prompt = 0;
     std::optional<models::StreamDecoder> decoder;
-    StopMatcher stops;
-    std::string text, shown_ids;
+    StopMatcher stops, calls{{std::string(call_mark)}};
+    std::string text;
+    std::size_t seen = 0;  // bytes of the text that were shown as text
+    std::vector<ToolCall> called;
     Json tokens = Json::array(), unsent = Json::array();  // log probabilities: all, and those not streamed yet
     std::vector<std::size_t> offsets;
     Generated result;
@@ -54,7 +57,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
   bool choose(std::size_t index, const Choice& choice);
   void finish(std::size_t index, const Generated& result);
   void complete();
+  std::string shown(State& state, const std::string& piece);
   void stream(std::size_t index, const std::string& piece, const char* finish_reason);
+  Json delta(std::size_t index, const std::string& piece, bool has_tokens, bool finished) const;
+  std::string call_id(std::size_t index) const;
   Json token_json(std::int32_t id, float logprob) const;
   Json logprobs_json(const Json& tokens, std::size_t first_offset) const;
   Json choice_json(std::size_t index) const;

@@ -83,8 +83,8 @@ Answer request(int port, const std::string& method, const std::string& path, con
 Answer post(int port, const std::string& path, const Json& body) { return request(port, "POST", path, body.dump()); }
 
 // Runs a server, does something with it, ends it with SIGTERM: gives how it ended.
-Outcome serve(int port, const std::vector<std::string>& more, const std::function<void()>& body) {
-  std::vector<std::string> words{"serve", "--model", "tiny", "--port", std::to_string(port)};
+Outcome serve(int port, const std::vector<std::string>& more, const std::function<void()>& body, const std::string& model = "tiny") {
+  std::vector<std::string> words{"serve", "--model", model, "--port", std::to_string(port)};
   words.insert(words.end(), more.begin(), more.end());
   return run(words, {}, "ppengine serves on", [&](int process) {
     try {
@@ -176,6 +176,37 @@ BOOST_AUTO_TEST_CASE(a_stream_has_the_same_text_in_events) {
     BOOST_TEST((usage["completion_tokens"] == 6));
     BOOST_TEST(answer.body.find("data: [DONE]") != std::string::npos);
   });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(prompts_share_what_they_begin_with) {
+  const int port = free_port();
+  const auto asked = [&](int first) {
+    std::vector<int> prompt(200, first);
+    for (int i = 0; i < 150; ++i) prompt[static_cast<std::size_t>(i)] = (first + 7 * i) % 8000;
+    return post(port, "/v1/completions", {{"prompt", prompt}, {"max_tokens", 6}, {"temperature", 0}}).json();
+  };
+  const auto reused = [](const Json& answer) { return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>(); };
+  Json alone;
+  BOOST_TEST(serve(port, {}, [&] { alone = asked(5); }, "mid").code == 0);
+  const Outcome outcome = serve(
+      port, {},
+      [&] {
+        std::vector<std::future<Json>> together;
+        for (int i = 0; i < 3; ++i) together.push_back(std::async(std::launch::async, [&] { return asked(5); }));
+        int shared = 0;
+        for (auto& each : together) {
+          const Json answer = each.get();
+          BOOST_TEST(answer["choices"] == alone["choices"]);
+          shared += reused(answer);
+        }
+        BOOST_TEST(shared == 2 * 128);  // a whole chunk, of all but the first
+        const Json again = asked(5);
+        BOOST_TEST(reused(again) == 128);
+        BOOST_TEST(again["choices"] == alone["choices"]);
+        BOOST_TEST(reused(asked(6)) == 0);
+      },
+      "mid");
   BOOST_TEST(outcome.code == 0, outcome.err);
 }
 
