@@ -65,7 +65,7 @@ struct GeneratorOptions {
   // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
   // that a result does not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
-  std::shared_ptr<const constraint::TokenTrie> tokens{};  // the tokenizer's, for requests with a schema; on the ranks that choose
+  const constraint::TokenTrie* tokens = nullptr;  // the tokenizer's, for requests with a schema; on the ranks that choose
   comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include <ppengine/base/error.hpp>
@@ -108,8 +109,9 @@ void ServingRun::run(comm::Communicator& world) const {
       load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
   GeneratorOptions how = generator_options();
   if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
+  std::optional<constraint::TokenTrie> tokens;  // where they are chosen
   if (const auto tokenizer = source_.tokenizer(); tokenizer && mesh.pipeline().rank() + 1 == mesh.pipeline().size())
-    how.tokens = std::make_shared<constraint::TokenTrie>(*tokenizer);  // where tokens are chosen
+    how.tokens = &tokens.emplace(*tokenizer);
   Generator generator(*model, how, mesh.pipeline());
   generator.prepare(std::min<std::int64_t>(2 * chunk, how.capacity));
   generator.prepare_steps();

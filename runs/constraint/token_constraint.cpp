@@ -11,21 +11,21 @@ constexpr std::size_t most_known = 32;  // states whose tokens are kept: a strin
 
 }  // namespace
 
-TokenConstraint::TokenConstraint(std::shared_ptr<const TokenTrie> tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids,
+TokenConstraint::TokenConstraint(const TokenTrie& tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids,
                                  std::int64_t most_tokens)
-    : tokens_(std::move(tokens)),
+    : tokens_(tokens),
       automaton_(grammar.grammar, grammar.root),
       end_ids_(std::move(end_ids)),
       left_(most_tokens),
       state_(automaton_.start()),
-      path_(static_cast<std::size_t>(tokens_->longest()) + 1) {}
+      path_(static_cast<std::size_t>(tokens_.longest()) + 1) {}
 
 const TokenConstraint::Allowed& TokenConstraint::allowed_now() {
   if (const auto found = known_.find(state_); found != known_.end()) return found->second;
   if (known_.size() >= most_known) known_.clear();
   Allowed& allowed = known_[state_];
   path_[0] = state_;
-  const auto nodes = tokens_->nodes();
+  const auto nodes = tokens_.nodes();
   for (std::size_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
     const auto depth = static_cast<std::size_t>(node.depth);
@@ -34,7 +34,7 @@ const TokenConstraint::Allowed& TokenConstraint::allowed_now() {
       i = static_cast<std::size_t>(node.after);
       continue;
     }
-    for (const std::int32_t token : tokens_->tokens(node)) {
+    for (const std::int32_t token : tokens_.tokens(node)) {
       allowed.tokens.push_back(token);
       allowed.distances.push_back(automaton_.distance(state));
       allowed.farthest = std::max(allowed.farthest, allowed.distances.back());
@@ -66,8 +66,8 @@ void TokenConstraint::apply(std::span<float> logits) {
 
 bool TokenConstraint::accept(std::int32_t token) {
   --left_;
-  if (state_ == Automaton::dead || static_cast<std::size_t>(token) >= tokens_->size()) return true;
-  for (const char byte : tokens_->bytes(token)) state_ = automaton_.next(state_, static_cast<unsigned char>(byte));
+  if (state_ == Automaton::dead || static_cast<std::size_t>(token) >= tokens_.size()) return true;
+  for (const char byte : tokens_.bytes(token)) state_ = automaton_.next(state_, static_cast<unsigned char>(byte));
   return state_ == Automaton::dead || !automaton_.can_go_on(state_);
 }
 

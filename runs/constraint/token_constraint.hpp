@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -18,7 +17,7 @@ class TokenConstraint final : public LogitMask {
  public:
   // most_tokens: that may be generated. Where the shortest text fits into them the text is finished before they are used up, as long as the
   // vocabulary has all single bytes.
-  TokenConstraint(std::shared_ptr<const TokenTrie> tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids,
+  TokenConstraint(const TokenTrie& tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids,
                   std::int64_t most_tokens);
 
   void apply(std::span<float> logits) override;
@@ -33,7 +32,7 @@ class TokenConstraint final : public LogitMask {
   };
   const Allowed& allowed_now();
 
-  std::shared_ptr<const TokenTrie> tokens_;
+  const TokenTrie& tokens_;
   Automaton automaton_;
   std::vector<std::int32_t> end_ids_;
   std::int64_t left_;

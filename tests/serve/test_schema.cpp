@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_enforced_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(random_tokens_give_json_that_fits_into_its_tokens) {
-  const auto tokens = std::make_shared<TokenTrie>(byte_tokenizer());
+  const TokenTrie tokens(byte_tokenizer());
   for (const char* schema : {person, R"({"type": "object"})", R"({"type": "array", "items": {"type": "number"}, "minItems": 2})"}) {
     const SchemaGrammar grammar = schema_grammar(Json::parse(schema));
     for (unsigned seed = 0; seed < 40; ++seed) {
@@ -106,13 +106,13 @@ BOOST_AUTO_TEST_CASE(random_tokens_give_json_that_fits_into_its_tokens) {
       std::string text;
       std::int64_t used = 0;
       for (bool complete = false; !complete && used < most; ++used) {
-        std::vector<float> logits(tokens->size());
+        std::vector<float> logits(tokens.size());
         for (float& logit : logits) logit = normal(random);
         constraint.apply(logits);
         const auto best = std::ranges::max_element(logits);
         BOOST_REQUIRE(std::isfinite(*best));
         const auto token = static_cast<std::int32_t>(best - logits.begin());
-        text += tokens->bytes(token);
+        text += tokens.bytes(token);
         complete = constraint.accept(token);
       }
       BOOST_TEST(Json::accept(text), text);
