@@ -9,6 +9,7 @@
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/source.hpp>
 #include <ppengine/runs/evaluation.hpp>
+#include <ppengine/runs/program.hpp>
 
 #include "commands.hpp"
 #include "plural.hpp"
@@ -24,6 +25,7 @@ struct BenchTrainFlags {
   ParallelFlags parallel;
   DataFlags data;
   GradientFlags gradients;
+  ProgramFlags program;
   double link = 0;  // MB/s; 0: no limit
   int warmup = 2, repeat = 5;
   bool recompute = false, profile = false, json = false;
@@ -43,12 +45,22 @@ struct Measured {
   std::int64_t length = 0;  // tokens of a sequence
 };
 
-Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph,
-                 const engine::TrainerOptions& options, std::int64_t batch_size, comm::Communicator& world) {
-  const auto source = runs::open_source(model, flags.data.get());
-  const std::int64_t length = source->length();
-  engine::Trainer trainer(graph, options, world, batch_size, length);
-  models::DataSampler sampler(source->sequences(), flags.data.get().order, flags.data.choice.seed);
+// What is trained, and the batches of one rank.
+struct Workload {
+  std::shared_ptr<const engine::Graph> graph;
+  std::int64_t length = 1;  // tokens of a sequence
+  std::function<engine::Batch(std::size_t)> next;
+};
+
+Workload open_family(const models::ModelSource& model, const std::shared_ptr<const engine::Graph>& graph, const runs::DataChoice& data) {
+  const std::shared_ptr<models::TokenSource> source = runs::open_source(model, data);
+  const auto sampler = std::make_shared<models::DataSampler>(source->sequences(), data.order, data.seed);
+  return {graph, source->length(), [=](std::size_t sequences) { return runs::read_batch(*source, sampler->next(sequences)); }};
+}
+
+Measured measure(const BenchTrainFlags& flags, const Workload& work, const engine::TrainerOptions& options, std::int64_t batch_size, comm::Communicator& world) {
+  const std::int64_t length = work.length;
+  engine::Trainer trainer(work.graph, options, world, batch_size, length);
   Measured result;
   result.length = length;
   result.stages = trainer.model().stage_places();
@@ -56,7 +68,7 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
   std::vector<double> seconds;
   for (int i = 0; i < flags.warmup + flags.repeat; ++i) {
-    const auto step = trainer.step(runs::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
+    const auto step = trainer.step(work.next(static_cast<std::size_t>(batch_size)), 1e-4);
     if (i < flags.warmup) continue;
     seconds.push_back(world.allreduce_value(step.seconds, comm::Reduce::max));
     result.idle_share += world.allreduce_value(step.idle_share) / world.size() / flags.repeat;
@@ -68,7 +80,7 @@ Measured measure(const BenchTrainFlags& flags, const models::ModelSource& model,
   }
   if (flags.profile) {
     trainer.pipeline().set_profile(&result.profile);
-    trainer.step(runs::read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), 1e-4);
+    trainer.step(work.next(static_cast<std::size_t>(batch_size)), 1e-4);
   }
   world.barrier();
   rates = std::max(rates, engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type));
@@ -92,19 +104,28 @@ nlohmann::json buckets_json(const std::vector<engine::TimedReduction>& buckets) 
 }
 
 void BenchTrainFlags::run() {
-  const models::ModelSource source = models::open_model(model);
-  const auto graph = models::build_graph(source.config);
   engine::TrainerOptions options;
   options.parallel = parallel.options(data.choice.batch_size);
   options.recompute = recompute;
   gradients.apply(options);
   parallel.link.bytes_per_second = 1e6 * link;
   const std::int64_t per_microbatch = model == "tiny" ? 2 : 1;
-  const std::int64_t batch_size =
+  std::int64_t batch_size =
       data.choice.batch_size > 0 ? data.choice.batch_size : per_microbatch * options.parallel.microbatches * options.parallel.data;
+  std::function<Workload()> open;
+  if (models::Program::is_program(model)) {
+    const auto batches = std::make_shared<runs::ProgramBatches>(model, program.choice, data.get(), options.parallel);
+    batch_size = batches->batch_size();
+    open = [=] { return Workload{batches->graph(), 1, [=, step = std::uint64_t{0}](std::size_t) mutable { return batches->read(step++); }}; };
+  } else {
+    const models::ModelSource source = models::open_model(model);
+    const std::shared_ptr<const engine::Graph> whole = models::build_graph(source.config);
+    open = [=, this] { return open_family(source, whole, data.get()); };
+  }
+  const std::shared_ptr<const engine::Graph> graph = open().graph;
   Measured result;
   const bool prints = parallel.run(options.parallel, [&](comm::Communicator& world) {
-    Measured mine = measure(*this, source, graph, options, batch_size, world);
+    Measured mine = measure(*this, open(), options, batch_size, world);
     if (world.rank() == 0) result = std::move(mine);
   });
   if (!prints) return;
@@ -159,6 +180,7 @@ void add_bench_train(CLI::App& bench) {
   flags->data.add(*command, false);
   flags->parallel.add(*command, Use::training);
   flags->gradients.add(*command);
+  flags->program.add(*command, false);
   command->add_option("--link", flags->link, "Simulate a slower link between ranks, in MB/s")->check(CLI::Range(0.0, 1e6));
   command->add_option("--warmup", flags->warmup, "Steps before measuring (default 2)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Steps measured (default 5)")->check(CLI::Range(1, 10000));

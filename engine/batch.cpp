@@ -27,6 +27,12 @@ struct TokenLimit {
 TokenLimit token_limit(const Graph& graph, int value) {
   TokenLimit limit;
   for (const Node& node : graph.nodes()) {
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const int64_t below = node.inputs[k] == value ? node.op->index_limit(k) : 0;
+      if (below == 0) continue;
+      limit.below = std::min(limit.below, below);
+      limit.targets = limit.targets && node.output == graph.loss_value();
+    }
     if (node.op->first_token() && node.inputs.front() == value) {
       limit.below = std::min(limit.below, graph.parameters()[static_cast<size_t>(node.parameters.front())].whole_shape()[0]);
       limit.targets = false;
@@ -78,7 +84,7 @@ void check_batch(const Graph& graph, const Batch& batch) {
     if (got != expected)
       throw ConfigError(
           fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, sequences, batch.length, width, expected, got));
-    if (tokens) check_tokens(graph, static_cast<int>(&value - graph.values().data()), input->tokens, batch.length);
+    if (tokens) check_tokens(graph, static_cast<int>(&value - graph.values().data()), input->tokens, batch.length * width);
   }
 }
 

@@ -201,6 +201,7 @@ Run Pipeline::make_run(Stage& stage, int microbatch, ops::Stream& stream) {
   run.dropout_key = step_->dropout_key;
   run.profile = profile_;
   run.tensor = options_.tensor;
+  run.data = options_.data;
   run.peers = options_.peers;
   run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
   return run;

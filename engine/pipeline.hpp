@@ -21,6 +21,7 @@ struct PipelineOptions {
   bool output = false;                   // keep the graph's output (inference): see Pipeline::on_output
   comm::Communicator* peers = nullptr;   // the ranks of the plan; may be null for one rank
   comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
+  comm::Communicator* data = nullptr;    // the data-parallel ranks, where ops measure over all of them (batch norm); null: they do not
 };
 
 // Hears when gradients are final, in the last weight gradient that a stage computes in a step.

@@ -51,8 +51,10 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
     how.sharding = ShardingOptions{&mesh_.data(), active.gathered, active.gradients, parallel.always_gather};
   }
   model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, how);
-  pipeline_ =
-      std::make_unique<Pipeline>(*model_, std::move(plan), PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor()});
+  if (options_.shared_statistics && parallel.data > 1) statistics_ = mesh_.data().split(0, mesh_.data().rank());
+  pipeline_ = std::make_unique<Pipeline>(
+      *model_, std::move(plan),
+      PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor(), statistics_.get()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());

@@ -47,6 +47,7 @@ struct TrainerOptions {
   bool verify = true;                      // compare models and settings of all ranks at the start
   bool broadcast = true;                   // weights of the first data-parallel rank go to the others, at the start and in synchronize()
   bool allow_unused = true;                // false: parameters that the loss does not depend on are an error that names them
+  bool shared_statistics = false;          // batch norm measures the microbatches of all data-parallel ranks together
   bool optimizer_in_backward = false;      // each bucket is updated as soon as it is reduced; needs grad_clip = 0
 };
 
@@ -135,6 +136,7 @@ class Trainer {
   std::unique_ptr<Evaluator> evaluator_;
   TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
   std::unique_ptr<comm::Communicator> reducing_;                      // of the data-parallel ranks, for the reducer alone
+  std::unique_ptr<comm::Communicator> statistics_;                    // the same ranks, for ops that measure over all of them; null: none
   std::vector<double> figures_;                                       // of a step, to be added up over the ranks
   std::unique_ptr<Reducer> reducer_;                                  // null: nothing to reduce
   // Batches whose gradients are there already, and the weight of their losses.

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -14,39 +16,35 @@
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/data/tensor_data.hpp>
+#include <ppengine/runs/detail/program_setup.hpp>
 #include <ppengine/runs/program_files.hpp>
 
 namespace ppengine::runs {
 namespace {
 
-models::ProgramOptions build_options(const ProgramChoice& choice, const models::TensorData* data, bool dropout, bool outputs) {
-  models::ProgramOptions options;
-  options.loss = models::parse_program_loss(choice.loss);
-  options.class_dim = choice.class_dim;
-  options.dropout = dropout;
-  options.outputs = outputs;
-  if (data) options.sizes = data->sizes();
-  return options;
-}
-
-models::ProgramGraph build(const models::Program& program, const models::ProgramOptions& options, bool needs_loss) {
-  models::ProgramGraph graph = program.build(options);
-  models::Program::check(graph, program.file());
-  if (needs_loss && graph.graph->loss_value() < 0)
-    throw ConfigError(fmt::format("{}: the program's first output is no scalar: say what to minimise with --loss cross_entropy, mse or bce", program.file()));
-  return graph;
-}
-
-engine::ParallelOptions checked(engine::ParallelOptions parallel) {
-  if (parallel.tensor > 1) throw ConfigError("--tp: programs are not divided over tensor-parallel ranks; use --pp and --dp");
-  if (parallel.type != ops::Type::f32) throw ConfigError("--dtype bf16: programs compute in f32");
-  parallel.balance = engine::Balance::estimated;  // measuring would compile every piece of the program apart
-  return parallel;
-}
-
-std::int64_t batch_size_of(const DataChoice& data, const engine::ParallelOptions& parallel, std::int64_t fixed_batch) {
-  if (data.batch_size > 0) return data.batch_size;
-  return std::int64_t{parallel.microbatches} * parallel.data * std::max<std::int64_t>(fixed_batch, 1);
+// All samples in order, or the first `limit`; before(first, samples) is called for each batch.
+// whole_batches: the program takes no smaller ones.
+EvaluationResult evaluate(const models::TensorData& data, const engine::Graph& graph, engine::Evaluator& evaluator, std::int64_t batch_size, bool whole_batches,
+                          std::int64_t limit, const std::function<void(std::int64_t, std::int64_t)>& before = {}) {
+  const auto all = static_cast<std::int64_t>(data.samples());
+  const std::int64_t samples = limit > 0 ? std::min(limit, all) : all;
+  EvaluationResult result;
+  const auto add = [&](const std::vector<std::uint64_t>& numbers, double share) {
+    const auto one = evaluator.run(data.read(graph, numbers));
+    result.loss_sum += share * one.loss_sum;
+    result.valid_tokens += static_cast<std::int64_t>(std::llround(share * double(one.valid_tokens)));
+  };
+  for (std::int64_t first = 0; first < samples; first += batch_size) {
+    const std::int64_t count = std::min(batch_size, samples - first), missing = whole_batches ? batch_size - count : 0;
+    std::vector<std::uint64_t> numbers(static_cast<std::size_t>(count));
+    std::iota(numbers.begin(), numbers.end(), static_cast<std::uint64_t>(first));
+    numbers.resize(static_cast<std::size_t>(count + missing), static_cast<std::uint64_t>(first));  // filled up with copies of a sample
+    if (before) before(first, samples);
+    // The copies do not count; what they give is overwritten by what comes next.
+    if (missing > 0) add(std::vector<std::uint64_t>(numbers.size(), static_cast<std::uint64_t>(first)), -double(missing) / double(batch_size));
+    add(numbers, 1.0);
+  }
+  return result;
 }
 
 // Running statistics are those of the first data-parallel rank, as DistributedDataParallel broadcasts them before a forward.
@@ -71,13 +69,12 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
   const auto program = models::load_program(options.resume.empty() ? options.model : options.resume);
   const models::TensorData data(options.data.data);
-  const models::ProgramGraph built = build(*program, build_options(options.program, &data, options.program.dropout, false), true);
-  if (options.program.sync_batchnorm && options.trainer.parallel.data > 1 && !built.running.empty())
-    throw ConfigError("--sync-batchnorm is not supported yet");
+  const models::ProgramGraph built = build_program(*program, build_options(options.program, &data, options.program.dropout, false), true);
   engine::TrainerOptions how = options.trainer;
-  how.parallel = checked(how.parallel);
+  how.shared_statistics = options.program.sync_batchnorm;
+  how.parallel = for_programs(how.parallel);
   if (how.parallel.shard && !built.running.empty()) throw ConfigError("--shard: programs with running statistics are not sharded");
-  const std::int64_t batch_size = batch_size_of(options.data, how.parallel, built.fixed_batch);
+  const std::int64_t batch_size = fit_batch(options.data, how.parallel, built.fixed_batch);
   const std::shared_ptr<const engine::Graph> graph = built.graph;
   engine::Trainer trainer(graph, how, world, batch_size, 1);
   load_program_weights(trainer.model(), trainer.pipeline().stream(), *program);
@@ -87,6 +84,8 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
     state = load_program_state(options.resume, trainer);
     sampler.seek(state.position);
   }
+  state.settings = options.settings;  // with what was chosen for this run
+  if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
   trainer.synchronize();
   const bool first_rank = world.rank() == 0;
   if (first_rank) {
@@ -110,6 +109,13 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
     save_program(options.save, trainer, *program, built, state, done * forwards);
     if (first_rank) listener.saved(options.save, state.step);
   };
+  std::optional<models::TensorData> eval_data;
+  if (!options.eval_data.empty()) eval_data.emplace(options.eval_data);
+  const auto evaluate_now = [&] {
+    if (!eval_data) return;
+    const EvaluationResult found = evaluate(*eval_data, *graph, trainer.evaluator(), batch_size, built.fixed_batch > 0, options.eval_sequences);
+    if (first_rank) listener.evaluated(state.step, found.loss());
+  };
   comm::abort_on_error(&world, [&] {
     while (state.step < options.steps && !result.interrupted) {
       for (engine::Batch& batch : batches) batch = data.read(*graph, sampler.next(static_cast<std::size_t>(batch_size)));
@@ -123,9 +129,11 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();
+      if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
       if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     }
     if (saved_at != state.step) save_now();
+    if (!result.interrupted) evaluate_now();
   });
   for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
   for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
@@ -141,8 +149,11 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
   const bool outputs = !options.outputs.empty();
   models::ProgramOptions how_built = build_options(options.program, &data, false, outputs);
   if (how_built.loss != models::ProgramLoss::output && !data.sizes().contains("targets")) how_built.loss = models::ProgramLoss::none;
-  const models::ProgramGraph built = build(*program, how_built, !outputs);
-  const engine::ParallelOptions parallel = checked(options.parallel);
+  const models::ProgramGraph built = build_program(*program, how_built, !outputs);
+  engine::ParallelOptions parallel = for_programs(options.parallel);
+  DataChoice choice = options.data;
+  if (choice.batch_size == 0 && built.fixed_batch == 0) choice.batch_size = std::int64_t{16} * parallel.microbatches * parallel.data;
+  const std::int64_t batch_size = fit_batch(choice, parallel, built.fixed_batch);
   const comm::Mesh mesh(world, parallel.mesh());
   const std::shared_ptr<const engine::Graph> graph = built.graph;
   const schedules::Plan plan = engine::make_plan(parallel, true);
@@ -158,20 +169,15 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
   if (outputs) writer.emplace(options.outputs, built, samples, world);
   std::int64_t batch_first = 0;
   evaluator.on_output = [&](std::int64_t first, std::int64_t count, std::span<const float> rows) {
-    if (writer) writer->write(batch_first + first, count, rows);
+    const std::int64_t wanted = std::min(count, samples - batch_first - first);  // a batch may be filled up
+    if (writer && wanted > 0) writer->write(batch_first + first, wanted, rows);
   };
-  const std::int64_t batch_size = batch_size_of(options.data, parallel, built.fixed_batch);
   EvaluationResult result;
   comm::abort_on_error(&world, [&] {
-    for (std::int64_t first = 0; first < samples; first += batch_size) {
-      std::vector<std::uint64_t> numbers(static_cast<std::size_t>(std::min(batch_size, samples - first)));
-      std::iota(numbers.begin(), numbers.end(), static_cast<std::uint64_t>(first));
+    result = evaluate(data, *graph, evaluator, batch_size, built.fixed_batch > 0, samples, [&](std::int64_t first, std::int64_t of) {
       batch_first = first;
-      if (options.progress && world.rank() == 0) options.progress(first, samples);
-      const auto one = evaluator.run(data.read(*graph, numbers));
-      result.loss_sum += one.loss_sum;
-      result.valid_tokens += one.valid_tokens;
-    }
+      if (options.progress && world.rank() == 0) options.progress(first, of);
+    });
     if (writer) writer->finish(world);
   });
   return result;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/models/import/program.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/training.hpp>
@@ -12,6 +13,22 @@ namespace ppengine::runs {
 
 TrainingResult run_program_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);
 EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::Communicator& world);
+
+// The batches of `bench train`: of the data, or random ones.
+class ProgramBatches {
+ public:
+  // parallel: with as many microbatches as the program wants.
+  ProgramBatches(const std::string& file, const ProgramChoice& choice, const DataChoice& data, engine::ParallelOptions& parallel);
+  const std::shared_ptr<const engine::Graph>& graph() const { return graph_; }
+  std::int64_t batch_size() const { return batch_size_; }
+  engine::Batch read(std::uint64_t step) const;
+
+ private:
+  std::shared_ptr<const engine::Graph> graph_;
+  std::shared_ptr<const models::TensorData> data_;  // null: random numbers
+  std::int64_t batch_size_ = 0;
+  std::uint64_t seed_ = 0;
+};
 
 // What `inspect` shows of a program.
 struct ProgramInspection {

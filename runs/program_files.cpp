@@ -120,6 +120,7 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
     const nlohmann::json json{{"step", state.step},
                               {"epoch", state.position.epoch},
                               {"next_sequence", state.position.next},
+                              {"settings", state.settings},
                               {"optimizer_states", states},
                               {"optimizer_steps", optimizer.steps()}};
     write_file_atomically(aside / state_file, json.dump(2) + "\n");

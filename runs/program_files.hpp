@@ -15,6 +15,7 @@ namespace ppengine::runs {
 struct ProgramState {
   std::int64_t step = 0;
   models::DataPosition position;
+  std::map<std::string, std::string> settings;  // what the run was made with, by the flag's name
 };
 
 // A parameter or running statistic as floats.

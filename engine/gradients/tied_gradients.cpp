@@ -67,11 +67,13 @@ void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {
 
 void TiedGradients::hand_over(ops::Stream& stream, const Tied& tied) {
   const int to = rank_of(tied.stages.front());
-  for (int stage : tied.stages) {
-    if (!model_.has_stage(stage)) continue;
-    pipeline_.send(gradient(tied, stage), tied.bytes(), to, tied.tag(), stream).wait();
-    pipeline_.recv(gradient(tied, stage), tied.bytes(), to, tied.tag(), stream).wait();
-  }
+  const auto each = [&](auto&& move) {
+    for (int stage : tied.stages)
+      if (model_.has_stage(stage)) move(gradient(tied, stage));
+  };
+  // All that this rank has before the first total: that comes when the gradients of all stages are there.
+  each([&](float* own) { pipeline_.send(own, tied.bytes(), to, tied.tag(), stream).wait(); });
+  each([&](float* own) { pipeline_.recv(own, tied.bytes(), to, tied.tag(), stream).wait(); });
 }
 
 }  // namespace ppengine::engine

@@ -71,6 +71,8 @@ class NodeOp {
   // Where the gradient of its first parameter, a table, is zero but in the rows of the tokens that are its first input: the token of the
   // table's first row.
   virtual std::optional<int64_t> first_token() const { return std::nullopt; }
+  // Integers of that input choose from so many (rows of a table, classes): those of a batch must be below; 0: any will do.
+  virtual int64_t index_limit(size_t /*input*/) const { return 0; }
   // The token whose row of that table gets no gradient; -1: none.
   virtual int64_t padding_token() const { return -1; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.

@@ -78,6 +78,7 @@ struct Run {
   int64_t output_row = 0;                // of the microbatch's rows, the one whose output is wanted (CompileOptions::output_row)
   Profile* profile = nullptr;            // null: nothing is measured
   comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
+  comm::Communicator* data = nullptr;    // the data-parallel ranks, for statistics of their microbatches together; null: each its own
   comm::Communicator* peers = nullptr;   // moves messages between instructions; null: there are none
 
   void* at(BufferId id) const {

@@ -41,6 +41,12 @@ struct TensorEmission {
   std::function<void(Emitter&)> forward, backward;
 };
 
+// Integers of an input must lie below this: rows of a table, classes. 0: any will do.
+struct IndexLimit {
+  std::size_t input = 0;
+  std::int64_t below = 0;
+};
+
 struct PoolOptions {
   std::int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   bool count_padding = true;  // average: padding counts
@@ -74,6 +80,9 @@ class TensorBuilder {
   TensorRef reshape(const TensorRef& src, const Dims& shape);  // copies where the view is no such tensor
   TensorRef dense(const TensorRef& src);                       // copies where it is not
 
+  // The value that `view` looks at, with `made` (dense, of the view's shape) in the view's place.
+  TensorRef overwrite(const TensorRef& view, const TensorRef& made);
+
   TensorRef elementwise(Expression expression, std::vector<TensorRef> inputs, char type, const Dims* shape = nullptr);
   // One line: value and gradients as ExpressionLine has them.
   TensorRef apply(const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs, char type = 'f');
@@ -102,6 +111,7 @@ class TensorBuilder {
     TensorRef gamma, beta, mean, variance;  // parameters; the latter two buffers
     bool training = true;
     double momentum = 0.1, epsilon = 1e-5;
+    bool over_ranks = false;  // statistics of all data-parallel ranks together (Run::data)
   };
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
 
@@ -111,7 +121,7 @@ class TensorBuilder {
 
   TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape, char type,
                      std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
-                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation);
+                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {});
   TensorRef read(const TensorRef& src);  // a parameter as a value
 
  private:

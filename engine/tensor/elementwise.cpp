@@ -158,7 +158,8 @@ TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bo
 TensorRef TensorBuilder::cat(const std::vector<TensorRef>& given, int dim) {
   std::vector<TensorRef> parts;
   for (const TensorRef& one : given)
-    if (!(one.rank() == 1 && one.shape[0].is(0) && given[0].rank() > 1)) parts.push_back(read(one));  // PyTorch skips empty vectors
+    if (!(one.rank() == 1 && one.shape[0].is(0))) parts.push_back(read(one));  // PyTorch skips empty vectors
+  if (parts.empty()) return given.front();
   if (parts.size() == 1) return parts[0];
   const auto d = static_cast<std::size_t>(dim);
   for (const TensorRef& one : parts)
@@ -201,6 +202,41 @@ TensorRef TensorBuilder::cat(const std::vector<TensorRef>& given, int dim) {
     return TensorEmission{forward, backward};
   };
   return add_node("cat", parts, {}, out, type, compile);
+}
+
+TensorRef TensorBuilder::overwrite(const TensorRef& view, const TensorRef& made) {
+  for (std::size_t i = 0; i < view.shape.size(); ++i)
+    if (view.strides[i].is(0) && !view.shape[i].is(1)) throw ConfigError("writes into a tensor that repeats its elements");
+  const Dim elements = view.elements;
+  const auto compile = [=](const TensorCompile& c) {
+    const auto dims = at(view.shape, c.samples);
+    const Access place = access_of(view, view.shape, c.samples), dense = dense_access(dims, view.stored());
+    const std::size_t bytes = static_cast<std::size_t>(elements.at(c.samples)) * sizeof(float);
+    const auto copied = [=](BufferId from, BufferId to) { return [=](const Run& run) { run.stream.copy(run.at(to), run.at(from), bytes); }; };
+    const auto forward = [=](Emitter& emit) {
+      const BufferId base = emit.input(0), to = emit.output();
+      emit.forward({base}, {to}, copied(base, to));
+      const Launch launch = make_map(emit.kernels(), {.dims = dims, .inputs = {dense}, .outputs = {place}, .code = "      r0 = v0;\n"});
+      emit_launch(emit, true, launch, {emit.input(1)}, {to});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const BufferId g = emit.output_gradient();
+      if (const GradientTarget target = emit.begin_gradient(0, false)) {
+        emit.input_half({g}, {target.diff}, copied(g, target.diff));
+        const Launch launch = make_map(emit.kernels(), {.dims = dims, .inputs = {}, .outputs = {place}, .code = "      r0 = 0.0f;\n"});
+        emit_launch(emit, false, launch, {}, {target.diff});
+        emit.finish_gradient(0, target);
+      }
+      if (const GradientTarget target = emit.begin_gradient(1, false)) {
+        const Launch launch = make_map(emit.kernels(), {.dims = dims, .inputs = {place}, .outputs = {dense}, .code = "      r0 = v0;\n"});
+        emit_launch(emit, false, launch, {g}, {target.diff});
+        emit.finish_gradient(1, target);
+      }
+    };
+    return TensorEmission{forward, backward};
+  };
+  TensorRef base = view;
+  return add_node("overwrite", {base, made}, {}, {elements}, view.type, compile);
 }
 
 TensorRef TensorBuilder::pad(const TensorRef& src, const std::vector<std::pair<std::int64_t, std::int64_t>>& by_dim, double value) {

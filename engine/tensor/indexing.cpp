@@ -112,8 +112,8 @@ TensorRef TensorBuilder::dropout(const TensorRef& from, double p) {
   const TensorRef src = dense(read(from));
   const Dim count = count_of(src.shape);
   const std::uint64_t site = hash_text(fmt::format("{}#{}", module_, graph_.nodes().size()));
-  const auto compile = [=](const TensorCompile& c) {
-    const std::int64_t elements = count.at(c.samples), per_sample = count.batch;
+  const auto compile = [=, fixed_batch_ = fixed_batch_](const TensorCompile& c) {
+    const std::int64_t elements = count.at(c.samples), per_sample = fixed_batch_ > 0 ? count.fixed / fixed_batch_ : count.batch;
     const bool drops = c.options.training;
     const auto drop = [=](BufferId x, BufferId y) {
       return [=](const Run& run) {
@@ -162,7 +162,7 @@ void TensorBuilder::cross_entropy_loss(const TensorRef& given, const TensorRef& 
     const auto backward = [=](Emitter& emit) { emit.give_gradient(0, emit.saved("diff", bytes)); };
     return TensorEmission{forward, backward};
   };
-  const TensorRef loss = add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss);
+  const TensorRef loss = add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
   graph_.loss({loss.value});
 }
 

@@ -120,7 +120,7 @@ TensorRef TensorBuilder::matmul(const TensorRef& left, const TensorRef& right, d
 
 TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, const TensorRef& bias, ops::WeightLayout layout) {
   const bool out_in = layout == ops::WeightLayout::out_in;
-  const bool plain = weight.parameter >= 0 && weight.dense() && weight.rank() == 2 && (!bias.exists() || bias.parameter >= 0);
+  const bool plain = weight.parameter >= 0 && weight.dense() && weight.rank() == 2 && (!bias.exists() || (bias.parameter >= 0 && bias.dense()));
   if (!plain) {
     const TensorRef product = matmul(from.rank() == 1 ? reshape(from, {1, from.shape[0]}) : from, out_in ? permute(weight, {1, 0}) : weight);
     Dims shape = from.shape;
@@ -252,13 +252,11 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
   const TensorRef ids = dense(given);
   Dims out = ids.shape;
   out.push_back(table.shape[1]);
-  if (table.parameter < 0 || !table.dense() || padding >= 0) {
-    TensorRef rows = reshape(table, {1, table.shape[0], table.shape[1]});
-    const TensorRef index = reshape(ids, {1, count_of(ids.shape), 1});
-    const TensorRef taken = reshape(take(rows, index), out);
+  if (table.parameter < 0 || !table.dense()) {
+    const TensorRef rows = reshape(table, {1, table.shape[0], table.shape[1]});
+    const TensorRef taken = reshape(take(rows, reshape(ids, {1, count_of(ids.shape), 1})), out);
     if (padding < 0) return taken;
-    // The padding's row gets no gradient.
-    Dims one = ids.shape;
+    Dims one = ids.shape;  // the padding's row gets no gradient
     one.emplace_back(1);
     return apply("$0", {fmt::format("$1 == {} ? 0.0f : $g", padding), ""}, {taken, reshape(ids, one)});
   }
@@ -267,7 +265,7 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
   const Dim count = count_of(ids.shape);
   const auto compile = [=](const TensorCompile& c) {
     ops::EmbeddingSpec spec;
-    spec.batch = count.at(c.samples), spec.length = 1, spec.width = width, spec.vocabulary = vocabulary;
+    spec.batch = count.at(c.samples), spec.length = 1, spec.width = width, spec.vocabulary = vocabulary, spec.padding = padding;
     const std::shared_ptr<ops::Embedding> op = ops::Embedding::make(c.device, spec);
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = emit.parameter(0), y = emit.output();
@@ -281,7 +279,7 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("embedding", {ids}, {table.parameter}, out, 'f', compile);
+  return add_node("embedding", {ids}, {table.parameter}, out, 'f', compile, {}, true, ValueKind::activation, {.input = 0, .below = vocabulary});
 }
 
 }  // namespace ppengine::engine

@@ -1,4 +1,4 @@
-// Convolutions, pooling and batch norm over [batch, channels, ...].
+// Convolutions and pooling over [batch, channels, ...].
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -132,112 +132,16 @@ TensorRef TensorBuilder::adaptive_average_pool(const TensorRef& from, std::int64
   return add_node("adaptive_average_pool", {src}, {}, out, 'f', compile);
 }
 
-TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how) {
-  const TensorRef src = dense(read(from));
-  const std::int64_t channels = fixed_size(src.shape[1], "batch_norm");
-  const Dim spatial = count_of({src.shape.begin() + 2, src.shape.end()}), per_channel = src.shape[0] * spatial;
-  const bool affine = how.gamma.exists(), tracks = how.mean.exists();
-  std::vector<int> parameters;
-  if (affine) parameters = {how.gamma.parameter, how.beta.parameter};
-  const auto compile = [=](const TensorCompile& c) {
-    const std::int64_t samples = c.samples, n = src.shape[0].at(samples), s = spatial.at(samples), count = per_channel.at(samples);
-    const bool measures = (how.training && c.options.training) || !tracks, updates = how.training && c.options.training && tracks;
-    const std::vector<std::int64_t> dims{n, channels, s};
-    const std::size_t bytes = static_cast<std::size_t>(channels) * sizeof(float);
-    // Running statistics are no parameters of this node, which would ask for their gradients: they are looked up as another node's.
-    const auto running = [=, node = &c.node, index = c.graph.values()[static_cast<std::size_t>(c.node.output)].producer](Emitter& emit) {
-      Node holder = *node;
-      holder.parameters = {how.mean.parameter, how.variance.parameter};
-      emit.set_node(holder, index, -1);
-      const std::pair found(emit.parameter(0), emit.parameter(1));
-      emit.set_node(*node, index, -1);
-      return found;
-    };
-    const std::string eps = number_text(how.epsilon);
-    const Access whole = dense_access(dims), by_channel{0, {0, 1, 0}, 'f'};
-    const Access reduced{0, {s, channels * s, 1}, 'f'}, reduced_channel{0, {1, 0, 0}, 'f'};  // kept: channel; reduced: sample, place
-    const auto sums = [=](Emitter& emit, const char* code, std::vector<Access> inputs, float scale) {
-      return make_reduce(emit.kernels(), {.kept = {channels}, .reduced = {n, s}, .inputs = std::move(inputs), .code = code, .scale = scale});
-    };
-    const auto statistics = [=](Emitter& emit) {
-      if (measures) return std::pair(emit.saved("mean", bytes), emit.saved("variance", bytes));
-      return running(emit);
-    };
-    const auto forward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), y = emit.output();
-      const auto [mean, variance] = statistics(emit);
-      const float part = 1.0f / static_cast<float>(std::max<std::int64_t>(count, 1));
-      if (measures) {
-        emit_launch(emit, true, sums(emit, "const float x = v0;", {reduced}, part), {x}, {mean});
-        emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean}, {variance});
-      }
-      if (updates) {
-        const auto [running_mean, running_variance] = running(emit);
-        const double unbiased = double(count) / double(std::max<std::int64_t>(count - 1, 1));
-        const Access one = dense_access({channels});
-        const Launch update = make_map(emit.kernels(), {.dims = {channels}, .inputs = {one, one, one, one}, .outputs = {one, one},
-                                                        .code = fmt::format("      r0 = v2 * {0} + v0 * {1}; r1 = v3 * {0} + v1 * {2};\n",
-                                                                            number_text(1.0 - how.momentum), number_text(how.momentum),
-                                                                            number_text(how.momentum * unbiased))});
-        emit_launch(emit, true, update, {mean, variance, running_mean, running_variance}, {running_mean, running_variance});
-      }
-      MapSpec spec{.dims = dims, .inputs = {whole, by_channel, by_channel}, .outputs = {whole}, .code = {}};
-      std::vector<BufferId> inputs{x, mean, variance};
-      spec.code = fmt::format("      r0 = (v0 - v1) * sycl::rsqrt(v2 + {})", eps);
-      if (affine) {
-        spec.inputs.insert(spec.inputs.end(), {by_channel, by_channel});
-        inputs.insert(inputs.end(), {emit.parameter(0), emit.parameter(1)});
-        spec.code += " * v3 + v4";
-      }
-      spec.code += ";\n";
-      emit_launch(emit, true, make_map(emit.kernels(), std::move(spec)), inputs, {y});
-    };
-    const auto backward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), g = emit.output_gradient();
-      const auto [mean, variance] = statistics(emit);
-      const BufferId sum = emit.saved("sum", bytes), product = emit.saved("product", bytes);
-      emit_launch(emit, false, sums(emit, "const float x = v0;", {reduced}, 1.0f), {g}, {sum});
-      const std::string code = fmt::format("const float x = v0 * (v1 - v2) * sycl::rsqrt(v3 + {});", eps);
-      emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f), {g, x, mean, variance}, {product});
-      if (const GradientTarget target = emit.begin_gradient(0, false)) {
-        MapSpec spec{.dims = dims, .inputs = {whole, whole, by_channel, by_channel, by_channel, by_channel}, .outputs = {whole}, .code = {}};
-        std::vector<BufferId> inputs{g, x, mean, variance, sum, product};
-        const std::string part = number_text(1.0 / double(std::max<std::int64_t>(count, 1)));
-        std::string inner = "v0";
-        if (measures) inner = fmt::format("(v0 - v4 * {0} - (v1 - v2) * rstd * v5 * {0})", part);
-        spec.code = fmt::format("      const float rstd = sycl::rsqrt(v3 + {}); r0 = {} * rstd{};\n", eps, inner, affine ? " * v6" : "");
-        if (affine) spec.inputs.push_back(by_channel), inputs.push_back(emit.parameter(0));
-        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), inputs, {target.diff});
-        emit.finish_gradient(0, target);
-      }
-      if (!affine) return;
-      const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
-      emit.parameter_gradients({sum, product}, [=](const Run& run, bool accumulate) {
-        const auto give = [&](BufferId made, BufferId to) {
-          if (to == no_buffer) return;
-          if (accumulate)
-            ops::add(run.stream, ops::Type::f32, run.at(to), run.at(made), run.at(to), channels);
-          else
-            run.stream.copy(run.at(to), run.at(made), bytes);
-        };
-        give(product, dw), give(sum, db);
-      });
-    };
-    return TensorEmission{forward, backward};
-  };
-  const TensorRef made = add_node("batch_norm", {src}, parameters, src.shape, 'f', compile,
-                  [count = count_of(src.shape)](std::int64_t samples) { return 10.0 * double(count.at(samples)); });
-  if (tracks)  // keeps them in the stage; nothing ever runs it, so that no gradient and no update reaches them
-    add_node("running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {channels}, 'f',
-             [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; }, [](std::int64_t) { return 0.0; });
-  return made;
-}
-
 TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& given_weight, const TensorRef& bias, const ConvolutionOptions& o) {
   const TensorRef src = dense(read(from));
-  if (given_weight.parameter < 0 || !given_weight.dense() || (bias.exists() && bias.parameter < 0))
-    throw ConfigError("a convolution's weight and bias must be parameters of the model");
-  const TensorRef& weight = given_weight;
+  // A weight that the program computes (weight norm) is an input like any other, and gets its gradient as one.
+  const bool computed = given_weight.parameter < 0 || !given_weight.dense() || (bias.exists() && (bias.parameter < 0 || !bias.dense()));
+  if (computed && bias.exists()) {
+    Dims by_channel(src.shape.size(), Dim(1));
+    by_channel[1] = count_of(bias.shape);
+    return apply("$0 + $1", {"$g", "$g"}, {convolution(src, given_weight, {}, o), reshape(bias, by_channel)});
+  }
+  const TensorRef weight = computed ? dense(read(given_weight)) : given_weight;
   const std::size_t spatial = src.shape.size() - 2;
   const std::int64_t channels = fixed_size(src.shape[1], "convolution");
   const std::int64_t outs = o.transposed ? weight.shape[1].fixed * o.groups : weight.shape[0].fixed;
@@ -259,7 +163,8 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
   spec.out_channels = o.transposed ? channels : outs;
   const bool has_bias = bias.exists(), transposed = o.transposed;
   spec.bias = has_bias && !transposed;
-  std::vector<int> parameters{weight.parameter};
+  std::vector<int> parameters;
+  if (!computed) parameters.push_back(weight.parameter);
   if (has_bias) parameters.push_back(bias.parameter);
   const auto compile = [=](const TensorCompile& c) {
     const std::int64_t samples = c.samples;
@@ -272,7 +177,7 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
     for (std::size_t i = 2; i < out_dims.size(); ++i) places *= out_dims[i];
     const std::vector<std::int64_t> flat{mine.batch, outs, places};
     const auto forward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), w = emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
+      const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
       const BufferId room = emit.workspace(op->workspace_bytes());
       emit.forward({x, w, b}, {y, room}, [=](const Run& run) {
         if (transposed)
@@ -287,8 +192,7 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
       }
     };
     const auto backward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), w = emit.parameter(0), g = emit.output_gradient();
-      const BufferId dw = emit.parameter_gradient(0), db = has_bias ? emit.parameter_gradient(1) : no_buffer;
+      const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), g = emit.output_gradient();
       if (const GradientTarget target = emit.begin_gradient(0, false)) {
         const BufferId room = emit.workspace(op->workspace_bytes());
         emit.input_half({g, w}, {target.diff, room}, [=](const Run& run) {
@@ -299,6 +203,17 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
         });
         emit.finish_gradient(0, target);
       }
+      if (computed) {
+        if (const GradientTarget target = emit.begin_gradient(1, false)) {
+          const BufferId room = emit.workspace(op->workspace_bytes()), wide = transposed ? g : x, narrow = transposed ? x : g;
+          emit.input_half({wide, narrow}, {target.diff, room}, [=](const Run& run) {
+            op->backward_weight(run.stream, run.at(wide), run.at(narrow), run.as<float>(target.diff), nullptr, false, run.at(room));
+          });
+          emit.finish_gradient(1, target);
+        }
+        return;
+      }
+      const BufferId dw = emit.parameter_gradient(0), db = has_bias ? emit.parameter_gradient(1) : no_buffer;
       const BufferId room = emit.workspace(op->workspace_bytes()), sums = emit.workspace(static_cast<std::size_t>(outs) * sizeof(float));
       const Launch sum = !transposed || !has_bias ? Launch()
                                                   : make_reduce(emit.kernels(), {.kept = {outs}, .reduced = {mine.batch, places},
@@ -317,7 +232,7 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
   std::int64_t window = 1;
   for (std::int64_t one : spec.kernel) window *= one;
   const Dim work = transposed ? count_of(src.shape) : count_of(out);
-  return add_node("convolution", {src}, parameters, out, 'f', compile, [=](std::int64_t samples) {
+  return add_node("convolution", computed ? std::vector<TensorRef>{src, weight} : std::vector<TensorRef>{src}, parameters, out, 'f', compile, [=](std::int64_t samples) {
     return 2.0 * double(work.at(samples)) * double(window) * double(transposed ? outs : channels) / double(o.groups);
   });
 }

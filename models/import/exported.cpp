@@ -289,6 +289,16 @@ std::shared_ptr<ExportedProgram> ExportedProgram::read(const std::filesystem::pa
     }
   read_tensors(*program, "data/weights/", "model_weights_config.json", true);
   read_tensors(*program, "data/constants/", "model_constants_config.json", false);
+  std::map<std::pair<const std::byte*, std::vector<std::int64_t>>, std::string> first;
+  const auto tie = [&](const std::string& name) {
+    const auto tensor = program->tensors.find(name);
+    if (tensor == program->tensors.end() || tensor->second.elements == 0) return;
+    const auto [owner, fresh] = first.try_emplace({tensor->second.data, tensor->second.shape}, name);
+    if (!fresh && owner->second != name) program->tied[name] = owner->second;
+  };
+  for (const ExportedInput& input : program->inputs)
+    if (input.kind == ExportedInput::Kind::parameter) tie(input.name);
+  for (const std::string& name : program->state) tie(name);  // names that the graph does not have
   return program;
 }
 

@@ -71,6 +71,7 @@ struct ExportedProgram {
   std::map<std::string, StoredTensor> tensors;  // parameters, buffers and constants by name; dense
   std::map<std::string, std::vector<std::byte>> copies;  // of those that are not dense in the file
   std::vector<std::string> state;    // names of the state dict, in its order
+  std::map<std::string, std::string> tied;  // parameters whose bytes another parameter before them has: its name
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> ranges;  // of symbols
 
   static std::shared_ptr<ExportedProgram> read(const std::filesystem::path& path);

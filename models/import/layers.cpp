@@ -1,8 +1,7 @@
-// Layers: products, norms, attention, convolutions, pooling, recurrent ones.
+// Layers: products, norms, attention, convolutions, pooling.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
@@ -86,96 +85,6 @@ TensorRef Lowering::attention(const Arguments& in) {
   return build_.matmul(weights, v);
 }
 
-TensorRef Lowering::einsum(const std::string& equation, std::vector<TensorRef> operands) {
-  std::string text;
-  for (char c : equation)
-    if (c != ' ') text += c;
-  if (text.find("...") != std::string::npos) Arguments::refuse(fmt::format("has dots in '{}'", equation));
-  const std::size_t arrow = text.find("->");
-  std::vector<std::string> names(1);
-  for (char c : text.substr(0, arrow)) {
-    if (c == ',')
-      names.emplace_back();
-    else
-      names.back() += c;
-  }
-  if (names.size() != operands.size()) Arguments::refuse(fmt::format("'{}' does not fit its operands", equation));
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i].size() != operands[i].shape.size()) Arguments::refuse(fmt::format("'{}' does not fit its operands", equation));
-  std::map<char, int> times;
-  for (const std::string& one : names)
-    for (char c : one) ++times[c];
-  std::string result;
-  if (arrow != std::string::npos)
-    result = text.substr(arrow + 2);
-  else
-    for (const auto& [c, count] : times)
-      if (count == 1) result += c;
-  const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
-  // A letter twice in one operand is its diagonal.
-  for (std::size_t i = 0; i < names.size(); ++i)
-    for (std::size_t a = 0; a < names[i].size(); ++a)
-      for (std::size_t b = a + 1; b < names[i].size();) {
-        if (names[i][a] != names[i][b]) {
-          ++b;
-          continue;
-        }
-        TensorRef& t = operands[i];
-        t.strides[a] = t.strides[a] + t.strides[b];
-        t.shape.erase(t.shape.begin() + static_cast<long>(b)), t.strides.erase(t.strides.begin() + static_cast<long>(b));
-        names[i].erase(b, 1);
-      }
-  TensorRef left = operands[0];
-  std::string have = names[0];
-  for (std::size_t i = 1; i <= operands.size(); ++i) {
-    std::string later = result;
-    for (std::size_t k = i; k < names.size(); ++k) later += names[k];
-    // What nobody needs any more is summed.
-    std::vector<int> gone;
-    std::string kept;
-    for (std::size_t d = 0; d < have.size(); ++d) {
-      if (has(later, have[d]))
-        kept += have[d];
-      else
-        gone.push_back(static_cast<int>(d));
-    }
-    if (!gone.empty()) left = build_.sum(left, gone, false), have = kept;
-    if (i == operands.size()) break;
-    // [batch, rows, inner] · [batch, inner, columns]
-    const std::string& other = names[i];
-    std::string after = result, batch, rows, inner, columns;
-    for (std::size_t k = i + 1; k < names.size(); ++k) after += names[k];
-    for (char c : have) (has(other, c) ? (has(after, c) ? batch : inner) : rows) += c;
-    for (char c : other)
-      if (!has(have, c)) columns += c;
-    const auto arranged = [&](const TensorRef& t, const std::string& from, const std::string& to, Dims shape) {
-      std::vector<int> order;
-      for (char c : to) order.push_back(static_cast<int>(from.find(c)));
-      return build_.reshape(build_.permute(t, order), shape);
-    };
-    const auto size = [&](const std::string& letters, const TensorRef& t, const std::string& from) {
-      Dims sizes;
-      for (char c : letters) sizes.push_back(t.shape[from.find(c)]);
-      return sizes;
-    };
-    const TensorRef right = cast(operands[i], 'f');
-    left = cast(left, 'f');
-    const Dims b = size(batch, left, have), r = size(rows, left, have), c = size(columns, right, other), n = size(inner, left, have);
-    const TensorRef x = arranged(left, have, batch + rows + inner, {count_of(b), count_of(r), count_of(n)});
-    const TensorRef y = arranged(right, other, batch + inner + columns, {count_of(b), count_of(n), count_of(c)});
-    Dims shape = b;
-    shape.insert(shape.end(), r.begin(), r.end()), shape.insert(shape.end(), c.begin(), c.end());
-    left = build_.reshape(build_.matmul(x, y), shape);
-    have = batch + rows + columns;
-  }
-  std::vector<int> order;
-  for (char c : result) {
-    if (!has(have, c)) Arguments::refuse(fmt::format("'{}' has a result that no operand has", equation));
-    order.push_back(static_cast<int>(have.find(c)));
-  }
-  return build_.permute(left, order);
-}
-
 std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& op, const Arguments& in) {
   const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
   constexpr auto out_in = ops::WeightLayout::out_in, in_out = ops::WeightLayout::in_out;
@@ -255,6 +164,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     how.gamma = in.tensor_or_none("weight"), how.beta = in.tensor_or_none("bias");
     how.mean = buffer("running_mean"), how.variance = buffer("running_var");
     how.training = in.boolean("training", false), how.momentum = in.number("momentum", 0.1), how.epsilon = in.number("eps", 1e-5);
+    how.over_ranks = options_.sync_batchnorm;
     if ((how.gamma.exists() && how.gamma.parameter < 0) || how.gamma.exists() != how.beta.exists()) Arguments::refuse("its weight is no parameter");
     return one(build_.batch_norm(in.tensor("input"), how));
   }
@@ -320,6 +230,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     return one(resize(x, size, op.find("linear") != std::string::npos, in.boolean("align_corners", false), scales));
   }
   if (op == "lstm" || op == "gru" || op == "rnn_tanh" || op == "rnn_relu") return lower_recurrent(op, in);
+  if (op.ends_with("_cell")) return lower_cell(op.substr(0, op.size() - 5), in);
   if (op == "channel_shuffle") {
     const TensorRef x = in.tensor("self");
     const Dim groups = in.integer("groups", 1);
@@ -334,103 +245,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
                             {build_.slice(x, d, 0, half), build_.slice(x, d, half, half)}));
   }
   return {};
-}
-
-TensorRef Lowering::resize(const TensorRef& src, const std::vector<std::int64_t>& size, bool linear, bool align, const std::vector<double>& scales) {
-  TensorRef x = build_.dense(build_.read(src));
-  for (std::size_t i = 0; i < size.size(); ++i) {  // one dimension after the other
-    const std::size_t d = 2 + i;
-    const std::int64_t from = x.shape[d].fixed, to = size[i];
-    if (from == to) continue;
-    const double step = align && linear ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0)
-                                        : i < scales.size() && scales[i] > 0 ? 1.0 / scales[i] : double(from) / double(to);
-    std::vector<std::int32_t> low, high;
-    std::vector<float> share;
-    for (std::int64_t k = 0; k < to; ++k) {
-      const float at = linear ? static_cast<float>(align ? step * double(k) : std::max(0.0, step * (double(k) + 0.5) - 0.5)) : static_cast<float>(step * double(k));
-      const auto below = std::min<std::int64_t>(static_cast<std::int64_t>(at), from - 1);
-      low.push_back(static_cast<std::int32_t>(below)), high.push_back(static_cast<std::int32_t>(std::min(below + 1, from - 1)));
-      share.push_back(at - static_cast<float>(below));
-    }
-    const Dim before = count_of({x.shape.begin(), x.shape.begin() + static_cast<long>(d)}), behind = count_of({x.shape.begin() + static_cast<long>(d) + 1, x.shape.end()});
-    const TensorRef flat = build_.reshape(x, {before, from, behind});
-    TensorRef out = build_.take(flat, build_.constant(low, {1, to, 1}, 'i'));
-    if (linear) {
-      std::vector<std::int32_t> bits;
-      for (float s : share) bits.push_back(std::bit_cast<std::int32_t>(s));
-      out = build_.apply("$0 + $2 * ($1 - $0)", {"$g * (1.0f - $2)", "$g * $2", ""},
-                         {out, build_.take(flat, build_.constant(high, {1, to, 1}, 'i')), build_.constant(bits, {1, to, 1}, 'f')});
-    }
-    Dims shape = x.shape;
-    shape[d] = to;
-    x = build_.reshape(out, shape);
-  }
-  return x;
-}
-
-// Layer by layer, direction by direction, step by step: the inputs' products of all steps at once.
-std::vector<TensorRef> Lowering::lower_recurrent(const std::string& op, const Arguments& in) {
-  const bool is_lstm = op == "lstm", is_gru = op == "gru", biases = in.boolean("has_biases", true), both = in.boolean("bidirectional", false),
-             batch_first = in.boolean("batch_first", false);
-  const std::int64_t layers = in.integer("num_layers", 1), directions = both ? 2 : 1;
-  const auto weights = in.tensors("params");
-  const auto states = is_lstm ? in.tensors("hx") : std::vector<TensorRef>{in.tensor("hx")};
-  const double p = in.boolean("train", false) && options_.dropout ? in.number("dropout", 0.0) : 0.0;
-  TensorRef x = in.tensor("input");
-  if (x.rank() != 3) Arguments::refuse("has no batch");
-  if (batch_first) x = build_.permute(x, {1, 0, 2});  // [time, batch, width]
-  const Dim steps = x.shape[0], batch = x.shape[1];
-  if (!steps.constant()) Arguments::refuse("goes along the batch");
-  const std::size_t each = biases ? 4 : 2;
-  if (weights.size() != static_cast<std::size_t>(layers * directions) * each) Arguments::refuse("has projections, which are not supported");
-  std::vector<TensorRef> last_h, last_c;
-  const auto row = [&](const TensorRef& all, std::int64_t i) { return build_.reshape(build_.slice(all, 0, i, 1), {all.shape[1], all.shape[2]}); };
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
-    std::vector<TensorRef> sides;
-    for (std::int64_t side = 0; side < directions; ++side) {
-      const std::size_t w = static_cast<std::size_t>(layer * directions + side) * each;
-      const TensorRef none, bias_in = biases ? weights[w + 2] : none, bias_hidden = biases ? weights[w + 3] : none;
-      const TensorRef from_input = build_.linear(x, weights[w], bias_in, ops::WeightLayout::out_in);
-      TensorRef h = row(states[0], layer * directions + side), c = is_lstm ? row(states[1], layer * directions + side) : none;
-      const Dim width = h.shape[1];
-      std::vector<TensorRef> outputs(static_cast<std::size_t>(steps.fixed));
-      for (std::int64_t s = 0; s < steps.fixed; ++s) {
-        const std::int64_t t = side == 0 ? s : steps.fixed - 1 - s;
-        const TensorRef a = row(from_input, t), b = build_.linear(h, weights[w + 1], bias_hidden, ops::WeightLayout::out_in);
-        const auto gate = [&](const TensorRef& of, std::int64_t k) { return build_.slice(of, 1, width * Dim(k), width); };
-        if (is_lstm) {
-          const auto both_of = [&](std::int64_t k, const char* f, const char* df) {
-            return build_.apply(fmt::format("{}($0 + $1)", f), {df, df}, {gate(a, k), gate(b, k)});
-          };
-          constexpr const char *ds = "$g * $r * (1.0f - $r)", *dt = "$g * (1.0f - $r * $r)";
-          const TensorRef i = both_of(0, "logistic", ds), f = both_of(1, "logistic", ds), g = both_of(2, "sycl::tanh", dt), o = both_of(3, "logistic", ds);
-          c = build_.apply("$0 * $1 + $2 * $3", {"$g * $1", "$g * $0", "$g * $3", "$g * $2"}, {f, c, i, g});
-          h = build_.apply("$0 * sycl::tanh($1)", {"$g * sycl::tanh($1)", "$g * $0 * (1.0f - sycl::tanh($1) * sycl::tanh($1))"}, {o, c});
-        } else if (is_gru) {
-          const auto sum_of = [&](std::int64_t k) {
-            return build_.apply("logistic($0 + $1)", {"$g * $r * (1.0f - $r)", "$g * $r * (1.0f - $r)"}, {gate(a, k), gate(b, k)});
-          };
-          const TensorRef r = sum_of(0), z = sum_of(1);
-          const TensorRef n = build_.apply("sycl::tanh($0 + $1 * $2)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r) * $2", "$g * (1.0f - $r * $r) * $1"},
-                                           {gate(a, 2), r, gate(b, 2)});
-          h = build_.apply("(1.0f - $0) * $1 + $0 * $2", {"$g * ($2 - $1)", "$g * (1.0f - $0)", "$g * $0"}, {z, n, h});
-        } else if (op == "rnn_tanh") {
-          h = build_.apply("sycl::tanh($0 + $1)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r)"}, {a, b});
-        } else {
-          h = build_.apply("$0 + $1 > 0 ? $0 + $1 : 0.0f", {"$r > 0 ? $g : 0.0f", "$r > 0 ? $g : 0.0f"}, {a, b});
-        }
-        outputs[static_cast<std::size_t>(t)] = build_.reshape(h, {1, batch, width});
-      }
-      sides.push_back(build_.cat(outputs, 0));
-      last_h.push_back(build_.reshape(h, {1, batch, width}));
-      if (is_lstm) last_c.push_back(build_.reshape(c, {1, batch, width}));
-    }
-    x = sides.size() == 1 ? sides[0] : build_.cat(sides, 2);
-    if (p > 0.0 && layer + 1 < layers) x = build_.dropout(x, p);
-  }
-  std::vector<TensorRef> results{batch_first ? build_.permute(x, {1, 0, 2}) : x, last_h.size() == 1 ? last_h[0] : build_.cat(last_h, 0)};
-  if (is_lstm) results.push_back(last_c.size() == 1 ? last_c[0] : build_.cat(last_c, 0));
-  return results;
 }
 
 }  // namespace ppengine::models

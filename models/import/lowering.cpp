@@ -84,7 +84,9 @@ char Lowering::type_of(const std::string& value) const {
   return char_of(found->second.type);
 }
 
-int Lowering::parameter_of(const std::string& name, bool frozen) {
+int Lowering::parameter_of(const std::string& given, bool frozen) {
+  const auto tied = program_.tied.find(given);
+  const std::string& name = tied == program_.tied.end() ? given : tied->second;
   const auto found = parameters_.find(name);
   if (found != parameters_.end()) return found->second;
   const StoredTensor& stored = tensor_(name);
@@ -104,7 +106,6 @@ TensorRef Lowering::stored_constant(const std::string& name) {
   Dims shape;
   for (std::int64_t size : stored.shape) shape.emplace_back(size);
   const bool is_float = stored.type == StoredType::f32 || stored.type == StoredType::f16 || stored.type == StoredType::bf16 || stored.type == StoredType::f64;
-  if (stored.elements == 0) Arguments::refuse(fmt::format("the constant {} is empty", name));
   return build_.constant(is_float ? bits_of(stored_floats(stored)) : stored_integers(stored), shape,
                          is_float ? 'f' : stored.type == StoredType::boolean ? 'b' : 'i');
 }
@@ -130,6 +131,11 @@ void Lowering::bind_inputs() {
 
 void Lowering::run() {
   bind_symbols();
+  const auto writes = [](const ExportedNode& node) {  // into a part of something, or something that others see
+    static const std::set<std::string> some{"copy_", "fill_", "zero_", "masked_fill_", "index_put_", "add_", "mul_", "sub_", "div_", "clamp_"};
+    return node.target.starts_with("aten.") && some.contains(node.target.substr(5, node.target.rfind('.') - 5));
+  };
+  copies_ = std::ranges::any_of(program_.graph.nodes, writes);
   Names names{&program_.graph, {}, {}};
   names_ = &names;
   bind_inputs();
@@ -222,8 +228,14 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   if (!node.target.starts_with("aten.")) Arguments::refuse("is not an op of PyTorch's own library");
   std::string op = node.target.substr(5, node.target.rfind('.') - 5);
   const bool in_place = op.ends_with("_") && !op.starts_with("__");
+  if (in_place) op.pop_back();
+  static const std::map<std::string, std::string> other_names{
+      {"multiply", "mul"}, {"subtract", "sub"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"absolute", "abs"},
+      {"negative", "neg"}, {"special_expit", "sigmoid"}, {"special_erf", "erf"}, {"special_log1p", "log1p"}, {"special_expm1", "expm1"}, {"special_softmax", "softmax"},
+      {"special_log_softmax", "log_softmax"}, {"special_logsumexp", "logsumexp"}, {"arctan", "atan"}, {"arcsin", "asin"}, {"arccos", "acos"}, {"swapdims", "transpose"},
+      {"moveaxis", "movedim"}, {"row_stack", "vstack"}, {"feature_alpha_dropout", "alpha_dropout"}, {"arctan2", "atan2"}, {"fix", "trunc"}};
+  if (const auto other = other_names.find(op); other != other_names.end()) op = other->second;
   if (in_place) {
-    op.pop_back();
     const std::string self = in.first_name("self");
     if (const auto buffer = buffers_.find(self); buffer != buffers_.end()) {
       const StoredTensor& stored = tensor_(buffer->second);
@@ -241,13 +253,15 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   else if (auto views = lower_views(op, in))
     made = *views;
   else if (auto created = lower_made(op, in, type))
-    made = {*created};
+    made = {copies_ ? build_.dense(*created) : *created};
   else if (auto layers = lower_layers(op, in))
     made = *layers;
   else if (auto indexed = lower_indexing(op, in))
     made = *indexed;
   else if (auto loss = lower_losses(op, in))
     made = {*loss};
+  else if (auto composed = lower_composites(op, in))
+    made = *composed;
   else
     Arguments::refuse("is not supported yet");
   // The program's own shapes are the truth; what differs is a mistake here.
@@ -259,8 +273,21 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     if ((made[i].type == 'f') != (wanted == 'f')) made[i] = cast(made[i], wanted);
     made[i].type = wanted;
   }
-  if (in_place && !made.empty()) names_->tensors[in.first_name("self")] = made[0];
+  if (in_place && !made.empty() && made[0].exists()) return {written(in.tensor("self"), made[0])};
   return made;
+}
+
+// An op has written `made` into `self`: whatever else sees the same memory sees it too.
+TensorRef Lowering::written(const TensorRef& self, TensorRef made) {
+  if (self.value < 0) Arguments::refuse("changes a parameter");
+  made = build_.dense(build_.read(build_.expand(made, self.shape)));
+  if (made.value == self.value) made = build_.apply("$0", {"$g"}, {made}, self.type);  // a copy of itself
+  const TensorRef whole = self.dense() ? made : build_.overwrite(self, made);
+  for (auto& [name, other] : names_->tensors)
+    if (other.value == self.value) other.value = whole.value;
+  TensorRef result = self;
+  result.value = whole.value;
+  return result;
 }
 
 TensorRef Lowering::cast(const TensorRef& src, char type) {

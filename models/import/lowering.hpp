@@ -51,6 +51,12 @@ class Lowering {
   std::optional<TensorRef> lower_made(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_losses(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
+  std::vector<TensorRef> lower_cell(const std::string& op, const class Arguments& in);
+  std::optional<std::vector<TensorRef>> lower_composites(const std::string& op, const class Arguments& in);
+  std::pair<TensorRef, TensorRef> recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h, const TensorRef& c);
+  TensorRef pad_by_places(const TensorRef& src, const std::vector<std::int64_t>& pads, const std::string& mode);
+  TensorRef distance(const TensorRef& a, const TensorRef& b, double p, double eps, bool keep);
+  TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
   TensorRef einsum(const std::string& equation, std::vector<TensorRef> operands);
   TensorRef index(const TensorRef& src, const std::vector<std::optional<TensorRef>>& indices);
@@ -59,6 +65,7 @@ class Lowering {
   int parameter_of(const std::string& name, bool frozen);
   TensorRef log_softmax(const TensorRef& src, int dim);
   TensorRef cast(const TensorRef& src, char type);
+  TensorRef written(const TensorRef& self, TensorRef made);
   TensorRef product(TensorRef a, TensorRef b);
   void add_loss(const std::vector<TensorRef>& outputs);
   void add_outputs(const std::vector<TensorRef>& outputs);
@@ -73,6 +80,7 @@ class Lowering {
   std::map<std::string, std::int64_t> symbols_;  // but the batch's
   std::map<std::string, std::string> buffers_;   // value -> buffer's name
   std::map<std::string, int> parameters_;        // made so far, by name
+  bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
 };
 
 // The arguments of a node by name, as tensors, numbers and sizes.

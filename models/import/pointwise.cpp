@@ -42,6 +42,12 @@ const std::map<std::string, Line>& unary() {
       {"sinh", {"sycl::sinh($0)", {"$g * sycl::cosh($0)"}}},
       {"cosh", {"sycl::cosh($0)", {"$g * sycl::sinh($0)"}}},
       {"erf", {"sycl::erf($0)", {"$g * 1.12837917f * sycl::exp(-$0 * $0)"}}},
+      {"erfc", {"sycl::erfc($0)", {"-$g * 1.12837917f * sycl::exp(-$0 * $0)"}}},
+      {"asinh", {"sycl::asinh($0)", {"$g / sycl::sqrt($0 * $0 + 1.0f)"}}},
+      {"acosh", {"sycl::acosh($0)", {"$g / sycl::sqrt($0 * $0 - 1.0f)"}}},
+      {"atanh", {"sycl::atanh($0)", {"$g / (1.0f - $0 * $0)"}}},
+      {"frac", {"$0 - sycl::trunc($0)", {"$g"}}},
+      {"deg2rad", {"$0 * 0.0174532925f", {"$g * 0.0174532925f"}}},
       {"floor", {"sycl::floor($0)", {""}}},
       {"ceil", {"sycl::ceil($0)", {""}}},
       {"round", {"sycl::rint($0)", {""}}},
@@ -84,6 +90,11 @@ const std::map<std::string, Line>& binary() {
       {"bitwise_xor", {"$0 ^ $1", {"", ""}}},
       {"floor_divide", {"floor_div($0, $1)", {"", ""}}},
       {"remainder", {"floor_mod($0, $1)", {"$g", ""}}},
+      {"logaddexp", {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
+      {"hypot", {"sycl::hypot($0, $1)", {"$r > 0 ? $g * $0 / $r : 0.0f", "$r > 0 ? $g * $1 / $r : 0.0f"}}},
+      {"xlogy", {"$0 == 0 ? 0.0f : $0 * sycl::log($1)", {"$g * sycl::log($1)", "$g * $0 / $1"}}},
+      {"fmax", {"sycl::fmax($0, $1)", {"$0 >= $1 ? $g : 0.0f", "$1 > $0 ? $g : 0.0f"}}},
+      {"fmin", {"sycl::fmin($0, $1)", {"$0 <= $1 ? $g : 0.0f", "$1 < $0 ? $g : 0.0f"}}},
       {"atan2", {"sycl::atan2((float)$0, (float)$1)", {"$g * $1 / ($0 * $0 + $1 * $1)", "-$g * $0 / ($0 * $0 + $1 * $1)"}}},
   };
   return table;
@@ -193,6 +204,18 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     return build_.apply(fmt::format("$0 * {0} > {1} ? $0 : sycl::log1p(sycl::exp($0 * {0})) / {0}", beta, limit),
                         {fmt::format("$0 * {0} > {1} ? $g : $g * logistic($0 * {0})", beta, limit)}, {in.tensor("self")});
   }
+  if (op == "softshrink" || op == "hardshrink") {
+    const std::string l = n(in.number("lambd", 0.5));
+    const std::string inside = fmt::format("$0 >= -{0} && $0 <= {0}", l);
+    const std::string value = op == "hardshrink" ? "$0" : fmt::format("($0 > 0 ? $0 - {0} : $0 + {0})", l);
+    return build_.apply(inside + " ? 0.0f : " + value, {inside + " ? 0.0f : $g"}, {in.tensor("self")});
+  }
+  if (op == "logit") {
+    TensorRef x = in.tensor("self");
+    if (const auto eps = in.number("eps"))
+      x = build_.apply(fmt::format("$0 < {0} ? {0} : $0 > {1} ? {1} : $0", n(*eps), n(1.0 - *eps)), {fmt::format("$0 >= {} && $0 <= {} ? $g : 0.0f", n(*eps), n(1.0 - *eps))}, {x});
+    return build_.apply("sycl::log($0 / (1.0f - $0))", {"$g / ($0 * (1.0f - $0))"}, {x});
+  }
   if (op == "threshold") {
     const std::string limit = n(in.number("threshold", 0.0)), value = n(in.number("value", 0.0));
     return build_.apply(fmt::format("$0 > {} ? $0 : {}", limit, value), {fmt::format("$0 > {} ? $g : 0.0f", limit)}, {in.tensor("self")});
@@ -234,7 +257,13 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     const double p = in.number("p", 0.5);
     const TensorRef x = in.tensor("input");
     if (p == 0.0 || !in.boolean("train", true) || !options_.dropout) return x;
-    if (op != "dropout") Arguments::refuse("only dropout of single elements is supported");
+    if (op == "alpha_dropout") Arguments::refuse("only plain dropout is supported");
+    if (op == "feature_dropout") {  // whole channels
+      Dims thin = x.shape;
+      for (std::size_t i = 2; i < thin.size(); ++i) thin[i] = 1;
+      const TensorRef ones = build_.dense(build_.full(thin, 1.0, 'f'));
+      return build_.apply("$0 * $1", {"$g * $1", ""}, {x, p >= 1.0 ? build_.full({}, 0.0, 'f') : build_.dropout(ones, p)});
+    }
     if (p >= 1.0) return build_.apply("0.0f * $0", {"0.0f"}, {x});
     return build_.dropout(x, p);
   }

@@ -55,14 +55,8 @@ const StoredTensor& Program::tensor(const std::string& name) const {
 }
 
 std::string Program::graph_name(const std::string& name) const {
-  const auto used = [&](const std::string& one) {
-    return std::ranges::any_of(exported_->inputs, [&](const ExportedInput& input) { return input.name == one && input.kind != ExportedInput::Kind::input; });
-  };
-  if (used(name)) return name;
-  const StoredTensor& mine = exported_->tensors.at(name);
-  for (const auto& [other, tensor] : exported_->tensors)
-    if (other != name && tensor.data == mine.data && tensor.shape == mine.shape && used(other)) return other;
-  return name;
+  const auto tied = exported_->tied.find(name);
+  return tied == exported_->tied.end() ? name : tied->second;
 }
 
 ProgramGraph Program::build(const ProgramOptions& options) const {

@@ -19,6 +19,13 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
   static const std::set<std::string> same{"alias", "contiguous", "detach_copy", "lift_fresh_copy", "lift_fresh", "clone", "positive", "pin_memory", "_to_copy", "to", "type_as",
                                           "float", "long", "bool", "int", "double", "view_as_real_copy", "expand_as_same", "requires_grad"};
+  if (op == "clone" && copies_) return one(build_.apply("$0", {"$g"}, {in.tensor("self")}, in.out_type()));
+  if (op == "copy") return one(build_.expand(cast(in.tensor("src"), in.out_type()), in.out_shape()));
+  if (op == "broadcast_tensors") {
+    std::vector<TensorRef> parts = in.tensors("tensors");
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = build_.expand(parts[i], in.out_shape(i));
+    return parts;
+  }
   if (same.contains(op)) return one(cast(in.tensor(in.has("self") ? "self" : "input"), in.out_type()));
   if (op == "detach") {
     const TensorRef x = build_.read(in.tensor("self"));
@@ -52,12 +59,18 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     } else if (op == "mT") {
       std::swap(order[order.size() - 1], order[order.size() - 2]);
     } else if (op == "movedim") {
-      const int from = in.dim("source", 0, x.rank()), to = in.dim("destination", 0, x.rank());
-      order.erase(order.begin() + from);
-      order.insert(order.begin() + to, from);
+      const auto from = in.dims("source", x.rank()), to = in.dims("destination", x.rank());
+      std::vector<int> rest, moved(order.size(), -1);
+      for (int d : order)
+        if (std::ranges::find(from, d) == from.end()) rest.push_back(d);
+      for (std::size_t i = 0; i < from.size() && i < to.size(); ++i) moved[static_cast<std::size_t>(to[i])] = from[i];
+      std::size_t next = 0;
+      for (int& d : moved)
+        if (d < 0 && next < rest.size()) d = rest[next++];
+      order = moved;
     } else if (x.rank() > 0) {
-      std::swap(order[static_cast<std::size_t>(in.dim(op == "transpose" ? "dim0" : "axis0", 0, x.rank()))],
-                order[static_cast<std::size_t>(in.dim(op == "transpose" ? "dim1" : "axis1", 1, x.rank()))]);
+      std::swap(order[static_cast<std::size_t>(in.dim(in.has("dim0") ? "dim0" : "axis0", 0, x.rank()))],
+                order[static_cast<std::size_t>(in.dim(in.has("dim1") ? "dim1" : "axis1", 1, x.rank()))]);
     }
     return one(build_.permute(x, order));
   }
@@ -125,12 +138,14 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   if (op == "constant_pad_nd" || op == "pad") {
     const TensorRef x = in.tensor("self");
     const std::string mode = in.text("mode", "constant");
-    if (mode != "constant") Arguments::refuse(fmt::format("pads by {}: only constants are supported", mode));
     const auto given = in.integers("pad");
+    if (mode != "constant") return one(pad_by_places(x, given, mode));
     std::vector<std::pair<std::int64_t, std::int64_t>> by_dim(static_cast<std::size_t>(x.rank()));
     for (std::size_t i = 0; 2 * i + 1 < given.size(); ++i) by_dim[by_dim.size() - 1 - i] = {given[2 * i], given[2 * i + 1]};
     return one(build_.pad(x, by_dim, in.number("value", 0.0)));
   }
+  if (op.starts_with("reflection_pad") || op.starts_with("replication_pad"))
+    return one(pad_by_places(in.tensor("self"), in.integers("padding"), op.starts_with("reflection") ? "reflect" : "replicate"));
   if (op == "repeat" || op == "tile") {
     TensorRef x = in.tensor("self");
     auto times = in.integers(op == "repeat" ? "repeats" : "dims");
@@ -214,6 +229,8 @@ std::optional<TensorRef> Lowering::lower_made(const std::string& op, const Argum
   if (op == "zeros" || op == "zeros_like" || op == "new_zeros" || op == "empty" || op == "empty_like" || op == "new_empty") return build_.full(in.out_shape(), 0.0, type);
   if (op == "ones" || op == "ones_like" || op == "new_ones") return build_.full(in.out_shape(), 1.0, type);
   if (op == "full" || op == "full_like" || op == "new_full") return build_.full(in.out_shape(), in.number("fill_value", 0.0), type);
+  if (op == "zero") return build_.full(in.out_shape(), 0.0, type);
+  if (op == "fill" && in.is_tensor("value")) return build_.expand(cast(in.tensor("value"), type), in.out_shape());
   if (op == "fill") return build_.full(in.out_shape(), in.number("value", 0.0), type);
   if (op == "scalar_tensor") return build_.full({}, in.number("s", 0.0), type);
   if (op == "linspace") {

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes the corpora of the fuzz targets of models from tests/models/data and from small files written here."""
+import io
 import json
 import os
 import struct
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "models", "data")
@@ -18,6 +20,30 @@ def put(target, name, content):
 def safetensors(header, data):
     text = json.dumps(header).encode() if not isinstance(header, bytes) else header
     return struct.pack("<Q", len(text)) + text + data
+
+
+def program(changes=None, compression=zipfile.ZIP_STORED, strides=(3, 1), expression="Symbol('s77', positive=True, integer=True)"):
+    """A linear layer as torch.export.save writes it, in as few fields as are read."""
+    number, tensor = lambda n: {"as_int": n}, lambda n: {"as_tensor": {"name": n}}
+    batch = {"as_expr": {"expr_str": expression, "hint": {"as_int": 4}}}
+    value = lambda *sizes: {"dtype": 7, "sizes": list(sizes)}
+    node = {"target": "torch.ops.aten.linear.default", "outputs": [tensor("linear")], "is_hop_single_tensor_return": None,
+            "inputs": [{"name": n, "arg": tensor(v), "kind": 1} for n, v in (("input", "x"), ("weight", "p_weight"))],
+            "metadata": {"nn_module_stack": "L__self__,,torch.nn.modules.linear.Linear", "stack_trace": 'File "net.py", line 12, in forward'}}
+    graph = {"inputs": [tensor("p_weight"), tensor("x")], "outputs": [tensor("linear")], "nodes": [node],
+             "tensor_values": {"p_weight": value(number(2), number(3)), "x": value(batch, number(3)), "linear": value(batch, number(2))},
+             "sym_int_values": {"s77": batch}, "is_single_tensor_return": False}
+    signature = {"input_specs": [{"parameter": {"arg": {"name": "p_weight"}, "parameter_name": "weight"}}, {"user_input": {"arg": tensor("x")}}],
+                 "output_specs": [{"user_output": {"arg": tensor("linear")}}]}
+    model = {"graph_module": {"graph": graph, "signature": signature}, "schema_version": {"major": 8, "minor": 20}, "range_constraints": {"s77": {"min_val": 2, "max_val": 64}}}
+    meta = {"dtype": 7, "sizes": [number(2), number(3)], "strides": [number(s) for s in strides], "storage_offset": number(0), "requires_grad": True}
+    weights = {"config": {"weight": {"path_name": "weight_0", "is_param": True, "use_pickle": False, "tensor_meta": meta}}}
+    model.update(changes or {})
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        for name, content in (("models/model.json", json.dumps(model)), ("data/weights/model_weights_config.json", json.dumps(weights)), ("data/weights/weight_0", bytes(range(24)))):
+            archive.writestr(zipfile.ZipInfo("net/" + name), content, compress_type=compression)
+    return out.getvalue()
 
 
 def tokenizer(**parts):
@@ -42,6 +68,12 @@ def main():
     put("safetensors", "zero", safetensors({"z": {"dtype": "I64", "shape": [0, 5], "data_offsets": [0, 0]}}, b""))
     put("safetensors", "overlap", safetensors({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}, "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}, b"abc"))
     put("safetensors", "huge", safetensors({"a": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 4]}}, b"abcd"))
+    put("program", "linear", program())
+    put("program", "strided", program(strides=(1, 2), expression="Mul(Integer(2), FloorDiv(Symbol('s77', integer=True), Integer(2)))"))
+    put("program", "beyond", program(strides=(400, 1)))
+    put("program", "version", program({"schema_version": {"major": 99, "minor": 1}}))
+    put("program", "nothing", program({"graph_module": {}}))
+    put("program", "packed", program(compression=zipfile.ZIP_DEFLATED))
     split = lambda p: {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     put("tokenizer", "gpt2", tokenizer(pre_tokenizer=byte_level, decoder=byte_level, post_processor=byte_level, normalizer={"type": "NFC"}))

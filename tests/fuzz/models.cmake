@@ -16,3 +16,6 @@ ppengine_fuzz(tokenizer CORPUS ${_fuzz}/corpus/tokenizer LIBRARIES -lpcre2-8 SOU
 set(_chat chat_template evaluator expressions filters lexer methods parser statements value)
 list(TRANSFORM _chat REPLACE "(.+)" "${_models}/chat/\\1.cpp")
 ppengine_fuzz(chat CORPUS ${_fuzz}/corpus/chat SOURCES ${_fuzz}/fuzz_chat.cpp ${_files} ${_chat})
+set(_import archive exported expression stored)
+list(TRANSFORM _import REPLACE "(.+)" "${_models}/import/\\1.cpp")
+ppengine_fuzz(program CORPUS ${_fuzz}/corpus/program SOURCES ${_fuzz}/fuzz_program.cpp ${_files} ${_models}/files/safetensors.cpp ${_models}/files/convert.cpp ${_import})

@@ -40,6 +40,8 @@ double difference(const models::StoredTensor& found, const models::StoredTensor&
 struct Layout {
   const char* schedule;
   int pipeline, data, stages;
+  bool sync_batchnorm = false;
+  int microbatches = 2;  // without batch norm any number gives the same
 };
 
 struct Steps final : TrainingListener {
@@ -50,7 +52,7 @@ struct Steps final : TrainingListener {
 engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
   options.schedule = layout.schedule, options.pipeline = layout.pipeline, options.data = layout.data, options.stages = layout.stages;
-  options.microbatches = 2 / layout.data;
+  options.microbatches = layout.microbatches / layout.data;
   static const auto device = ops::Device::open();
   options.device = device;
   return options;
@@ -76,13 +78,16 @@ void check_training(const std::string& name, const Layout& layout, const std::st
     options.lr.peak = 1e-3;
     options.steps = 10;
     options.save = save;
+    options.program.sync_batchnorm = layout.sync_batchnorm;
     Steps steps;
     on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
     BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
+    const char *losses = layout.sync_batchnorm ? "whole_losses" : "losses", *norms = layout.sync_batchnorm ? "whole_norms" : "norms";
     for (std::size_t i = 0; i < 10; ++i) {
-      BOOST_TEST(steps.losses[i] == figures["losses"][i].get<double>(), boost::test_tools::tolerance(1e-4));
-      BOOST_TEST(steps.norms[i] == figures["norms"][i].get<double>(), boost::test_tools::tolerance(2e-4));
+      BOOST_TEST(steps.losses[i] == figures[losses][i].get<double>(), boost::test_tools::tolerance(1e-4));
+      BOOST_TEST(steps.norms[i] == figures[norms][i].get<double>(), boost::test_tools::tolerance(2e-4));
     }
+    if (layout.sync_batchnorm) return;
     const auto found = models::WeightFiles::open(save), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
     for (const models::StoredTensor& weight : expected.tensors()) {
       // Running statistics follow the first data-parallel rank's microbatches alone.
@@ -99,7 +104,7 @@ BOOST_AUTO_TEST_SUITE(programs)
 
 BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
   const TemporaryFolder folder;
-  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
+  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
 }
 
 BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
@@ -108,6 +113,14 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("cnn", {"interleavedzerobubble", 2, 1, 4}, (folder.path / "b").string());
   check_training("unet", {"gpipe", 3, 1, 3}, (folder.path / "c").string());  // a skip connection over stages
   check_training("cnn", {"1f1b", 1, 2, 0}, (folder.path / "d").string());
+  check_training("tied", {"dualpipev", 2, 1, 4, false, 4}, (folder.path / "e").string());  // a weight on two ranks
+  check_training("gru", {"1f1b", 2, 2, 2}, (folder.path / "f").string());
+}
+
+BOOST_AUTO_TEST_CASE(batch_norm_over_data_parallel_ranks) {
+  const TemporaryFolder folder;
+  check_training("cnn", {"1f1b", 1, 2, 0, true}, (folder.path / "a").string());
+  check_training("cnn", {"1f1b", 2, 2, 2, true}, (folder.path / "b").string());
 }
 
 BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {

@@ -3,14 +3,14 @@ two microbatches. Made with torch 2.13.
 
     .dev/bin/python tests/models/reference/make_program_reference.py
 """
-import json, os, shutil
+import copy, json, os, shutil, sys
 import torch
 from safetensors.torch import save_file
 from compare_programs import MODELS, STEPS, LR, train_torch
 
 BATCH, MICROBATCHES = 8, 2
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "programs")
-for name in ("mlp", "cnn", "unet", "tail", "gru"):
+for name in sys.argv[1:] or ("mlp", "cnn", "unet", "tail", "gru", "tied"):
     make, kind, options = MODELS[name]
     torch.manual_seed(7)
     net, inputs, target = make()
@@ -23,10 +23,13 @@ for name in ("mlp", "cnn", "unet", "tail", "gru"):
     torch.export.save(program, os.path.join(folder, "net.pt2"))
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     save_file({**{n: v.contiguous() for n, v in zip(names, inputs.values())}, "targets": target}, os.path.join(folder, "data.safetensors"))
+    # The whole batch at once: what batch norm over all data-parallel ranks gives.
+    whole_losses, whole_norms = train_torch(copy.deepcopy(net), inputs, target, kind, options, 1, BATCH)
     losses, norms = train_torch(net, inputs, target, kind, options, MICROBATCHES, BATCH)
     net.eval()
     with torch.no_grad():
         output = net(*inputs.values())
     save_file({**{k: v.clone().contiguous() for k, v in net.state_dict().items()}, "expected.output": output.contiguous()}, os.path.join(folder, "expected.safetensors"))
     with open(os.path.join(folder, "expected.json"), "w") as file:
-        json.dump({"loss": kind, "class_dim": 1 if "--class-dim" in options.get("flags", []) else -1, "losses": losses, "norms": norms, "torch": torch.__version__}, file)
+        json.dump({"loss": kind, "class_dim": 1 if "--class-dim" in options.get("flags", []) else -1, "losses": losses, "norms": norms,
+                   "whole_losses": whole_losses, "whole_norms": whole_norms, "torch": torch.__version__}, file)
