@@ -32,6 +32,9 @@ class MappedFile {
   int fd_ = -1;
 };
 
+// Mapped bytes that are not needed any more: their pages leave the process's resident memory, and come back from the file if read again.
+void release_mapped(const void* data, std::size_t bytes);
+
 // The whole file as text; FileError when it is larger than max_bytes.
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 

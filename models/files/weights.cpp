@@ -27,11 +27,12 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
       if (tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
         parameters.load(stream, range, {mapped, elements});
-        continue;
+      } else {
+        host.resize(elements);
+        read_f32(tensor, 0, elements, host.data());
+        parameters.load(stream, range, host);
       }
-      host.resize(elements);
-      read_f32(tensor, 0, elements, host.data());
-      parameters.load(stream, range, host);
+      release_mapped(tensor.data, tensor.bytes);
     }
     parameters.refresh(stream);
   }
