@@ -10,7 +10,7 @@
 namespace ppengine::runs::constraint {
 namespace {
 
-constexpr std::size_t most_instructions = 500'000;
+constexpr std::size_t most_instructions = 200'000;
 
 }  // namespace
 

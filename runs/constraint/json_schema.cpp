@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most_repeats = 10'000;
 constexpr int free_levels = 16;       // of values in values where the schema says nothing
-constexpr int deepest_schema = 64;
+constexpr int deepest_schema = 256;
 constexpr std::int64_t largest_free = 999'999'999'999'999;  // of integers without bounds: 15 digits, which every reader holds exactly
 
 class Compiler {
