@@ -72,7 +72,7 @@ ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), s
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");
   if (source_.folder) static_cast<void>(models::ChatTemplate::load(*source_.folder));  // refuses what it cannot carry out
   static_cast<void>(source_.tokenizer());
-  static_cast<void>(generator_options());
+  how_ = generator_options();
 }
 
 GeneratorOptions ServingRun::generator_options() const {
@@ -107,7 +107,7 @@ void ServingRun::run(comm::Communicator& world) const {
   const comm::Mesh mesh(world, options_.parallel.mesh());
   const auto model =
       load_for_inference(source_, options_.parallel, mesh.pipeline(), options_.weight_seed, options_.weights, mesh.place().tensor);
-  GeneratorOptions how = generator_options();
+  GeneratorOptions how = how_;
   if (options_.parallel.tensor > 1) how.tensor = &mesh.tensor();
   std::optional<constraint::TokenTrie> tokens;  // where they are chosen
   if (const auto tokenizer = source_.tokenizer(); tokenizer && mesh.pipeline().rank() + 1 == mesh.pipeline().size())

@@ -42,10 +42,10 @@ class ServingRun {
 
  private:
   GeneratorOptions generator_options() const;
-  void serve(Generator& generator) const;
 
   ServingOptions options_;
   models::ModelSource source_;
+  GeneratorOptions how_;
 };
 
 }  // namespace ppengine::runs
