@@ -162,7 +162,7 @@ class Session : public std::enable_shared_from_this<Session> {
       if (error) return self->close();
       if (at + sent < self->sending_.size()) return self->send_from(at + sent);
       self->writing_ = false;
-      self->stream_.expires_never();
+      if (self->answering_) self->stream_.expires_never();  // else a body is still to come, with its own time
       self->flush();
     });
   }

@@ -253,6 +253,9 @@ Json Service::embeddings(const HttpRequest& request) {
     tokens += static_cast<std::int64_t>(ids.size());
   }
   const auto vectors = embed_(all, pooling == "last");
+  const auto width = static_cast<std::int64_t>(vectors.at(0).size());
+  if (const auto wanted = integer(body, "dimensions", 1, INT32_MAX); wanted && *wanted != width)
+    throw ApiError(400, fmt::format("'dimensions' is {}, and this model's embeddings have {}", *wanted, width), "dimensions");
   Json data = Json::array();
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     Json one{{"object", "embedding"}, {"index", i}};
