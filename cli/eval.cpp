@@ -44,6 +44,7 @@ struct EvalFlags {
     const double accuracy = result.sums > 0 ? double(result.right_sums) / double(result.sums) : 0.0;
     if (json) {
       nlohmann::json line{{"loss", result.loss()}, {"perplexity", result.perplexity()}, {"tokens", result.valid_tokens}};
+      if (result.valid_tokens == 0) line["loss"] = line["perplexity"] = nullptr;  // nothing to compare with: outputs alone were asked for
       if (result.sums > 0) line.update({{"accuracy", accuracy}, {"sums", result.sums}});
       if (compares)
         line.update({{"weights", ops::name_of(options.weights.format)},

@@ -11,6 +11,7 @@
 #include <ppengine/engine/measure/measured.hpp>
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/models/import/program.hpp>
 #include <ppengine/models/source.hpp>
 #include <ppengine/ops/device/source_kernels.hpp>
 #include <ppengine/runs/checkpoint.hpp>

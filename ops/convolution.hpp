@@ -18,7 +18,7 @@ struct ConvolutionSpec {
 
 class Convolution {
  public:
-  // Null where oneDNN does not serve the device: generated kernels do (engine/tensor/convolution.cpp).
+  // Null where oneDNN does not serve the device: generated kernels do (engine/tensor/plain_convolution.hpp).
   static std::unique_ptr<Convolution> make(Device& device, const ConvolutionSpec& spec);
   static Refusal refusal(const Device& device, const ConvolutionSpec& spec);
   virtual ~Convolution() = default;

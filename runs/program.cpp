@@ -8,7 +8,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <set>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
@@ -72,7 +71,7 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   const models::ProgramGraph built = build_program(*program, build_options(options.program, &data, options.program.dropout, false), true);
   engine::TrainerOptions how = options.trainer;
   how.shared_statistics = options.program.sync_batchnorm;
-  how.parallel = for_programs(how.parallel);
+  how.parallel = for_programs(how.parallel, built);
   if (how.parallel.shard && !built.running.empty()) throw ConfigError("--shard: programs with running statistics are not sharded");
   const std::int64_t batch_size = fit_batch(options.data, how.parallel, built.fixed_batch);
   const std::shared_ptr<const engine::Graph> graph = built.graph;
@@ -150,7 +149,7 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
   models::ProgramOptions how_built = build_options(options.program, &data, false, outputs);
   if (how_built.loss != models::ProgramLoss::output && !data.sizes().contains("targets")) how_built.loss = models::ProgramLoss::none;
   const models::ProgramGraph built = build_program(*program, how_built, !outputs);
-  engine::ParallelOptions parallel = for_programs(options.parallel);
+  engine::ParallelOptions parallel = for_programs(options.parallel, built);
   DataChoice choice = options.data;
   if (choice.batch_size == 0 && built.fixed_batch == 0) choice.batch_size = std::int64_t{16} * parallel.microbatches * parallel.data;
   const std::int64_t batch_size = fit_batch(choice, parallel, built.fixed_batch);
@@ -205,7 +204,7 @@ ProgramInspection inspect_program(const std::string& file, const ProgramChoice& 
   std::vector<engine::StageCut> cuts;
   if (result.program.unsupported.empty() && !graph.nodes().empty()) {
     engine::ParallelOptions parallel;
-    parallel.split = split;
+    parallel.split = names_of_graph(split, result.program);
     parallel.pipeline = parallel.stages = std::max(stages, 1);
     parallel.balance = engine::Balance::estimated;
     cuts = engine::make_cuts(graph, parallel, std::max(stages, 1), std::max<std::int64_t>(result.program.fixed_batch, 1), 1);
@@ -224,9 +223,7 @@ ProgramInspection inspect_program(const std::string& file, const ProgramChoice& 
       if (std::ranges::find(cuts[s].parameters, id) != cuts[s].parameters.end()) entry.stages.push_back(static_cast<int>(s));
     result.state.push_back(std::move(entry));
   }
-  std::set<std::string> seen;
-  for (const engine::Node& node : graph.nodes())
-    if (seen.insert(node.module).second && !node.module.empty()) result.modules.push_back(node.module);
+  for (const auto& [name, node] : result.program.modules) result.modules.push_back(name);
   return result;
 }
 

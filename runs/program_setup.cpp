@@ -8,6 +8,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/graph/split.hpp>
 #include <ppengine/models/data/counter_random.hpp>
 #include <ppengine/runs/program.hpp>
 
@@ -32,7 +33,22 @@ models::ProgramGraph build_program(const models::Program& program, const models:
   return graph;
 }
 
-engine::ParallelOptions for_programs(engine::ParallelOptions parallel) {
+std::vector<std::string> names_of_graph(const std::vector<std::string>& split, const models::ProgramGraph& program) {
+  const engine::Graph& graph = *program.graph;
+  std::vector<std::string> names = split;
+  for (std::string& name : names) {
+    const auto module = std::ranges::find(program.modules, name, &std::pair<std::string, int>::first);
+    const bool has_nodes = std::ranges::any_of(graph.nodes(), [&](const engine::Node& node) { return node.module == name || node.module.starts_with(name + "."); });
+    if (module == program.modules.end() || has_nodes || module->second <= 0 || module->second >= static_cast<int>(graph.nodes().size())) continue;
+    engine::StageCut cut;
+    cut.begin = module->second;
+    name = engine::first_module(graph, cut);
+  }
+  return names;
+}
+
+engine::ParallelOptions for_programs(engine::ParallelOptions parallel, const models::ProgramGraph& program) {
+  parallel.split = names_of_graph(parallel.split, program);
   if (parallel.tensor > 1) throw ConfigError("--tp: programs are not divided over tensor-parallel ranks; use --pp and --dp");
   if (parallel.type != ops::Type::f32) throw ConfigError("--dtype bf16: programs compute in f32");
   parallel.balance = engine::Balance::estimated;  // measuring would compile every piece of the program apart
@@ -56,7 +72,7 @@ ProgramBatches::ProgramBatches(const std::string& file, const ProgramChoice& cho
   if (data.data != "synthetic") data_ = std::make_shared<models::TensorData>(data.data);
   const models::ProgramGraph built = build_program(*program, build_options(choice, data_.get(), choice.dropout, false), true);
   graph_ = built.graph;
-  parallel = for_programs(std::move(parallel));
+  parallel = for_programs(std::move(parallel), built);
   batch_size_ = fit_batch(data, parallel, built.fixed_batch);
 }
 

@@ -88,7 +88,7 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
   const Dim count = count_of(shape);
   if (!flops) flops = [count](std::int64_t samples) { return double(count.at(samples)); };
   std::vector<Value> values;
-  for (const TensorRef& one : inputs) values.push_back({one.value});
+  for (const TensorRef& one : inputs) values.push_back({value_of(one)});
   const ValueKind what = kind_of_value == ValueKind::loss ? kind_of_value : type == 'f' ? ValueKind::activation : ValueKind::tokens;
   if (fixed_batch_ > 0)
     compile = [inner = std::move(compile), samples = fixed_batch_](const TensorCompile& c) {
@@ -120,7 +120,12 @@ TensorRef TensorBuilder::parameter(int id) {
   return ref;
 }
 
-TensorRef TensorBuilder::read(const TensorRef& src) {
+TensorRef TensorBuilder::read(const TensorRef& src, bool trained) {
+  if (src.value < -1) {
+    TensorRef made = src;
+    made.value = value_of(src);
+    return made;
+  }
   if (src.value >= 0 || src.parameter < 0) return src;
   const auto compile = [](const TensorCompile& c) {
     const auto count = c.graph.parameters()[static_cast<std::size_t>(c.node.parameters[0])].shape.count();
@@ -137,7 +142,7 @@ TensorRef TensorBuilder::read(const TensorRef& src) {
   };
   graph_.parameter_info(src.parameter).fixed_layout = true;
   const TensorRef whole = parameter(src.parameter);
-  const TensorRef made = add_node("parameter", {}, {src.parameter}, whole.shape, 'f', compile, [](std::int64_t) { return 0.0; });
+  const TensorRef made = add_node("parameter", {}, {src.parameter}, whole.shape, 'f', compile, [](std::int64_t) { return 0.0; }, trained);
   TensorRef view = src;
   view.value = made.value;
   view.parameter = -1;
@@ -178,7 +183,9 @@ TensorRef TensorBuilder::arange(const Dim& count, double start, double step, cha
 TensorRef TensorBuilder::full(const Dims& shape, double value, char type) {
   // One element, seen as any shape.
   const std::int32_t bits = type == 'f' ? std::bit_cast<std::int32_t>(static_cast<float>(value)) : static_cast<std::int32_t>(value);
-  return expand(constant({bits}, {}, type), shape);
+  const TensorRef one = constant({bits}, {}, type);
+  numbers_[one.value] = type == 'f' ? number_text(value) : fmt::format("({})", bits);
+  return expand(one, shape);
 }
 
 TensorRef TensorBuilder::permute(const TensorRef& src, const std::vector<int>& order) {

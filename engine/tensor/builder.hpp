@@ -9,24 +9,11 @@
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/tensor/dim.hpp>
 #include <ppengine/engine/tensor/expression.hpp>
+#include <ppengine/engine/tensor/fusion.hpp>
 #include <ppengine/engine/tensor/kernels.hpp>
+#include <ppengine/engine/tensor/tensor_ref.hpp>
 
 namespace ppengine::engine {
-
-// A view on a value of the graph, or on a parameter that no node has read yet. Elements are 4 bytes: f (float), i (int), b (bool as int).
-struct TensorRef {
-  int value = -1, parameter = -1;
-  Dims shape;
-  char type = 'f';
-  Dim offset = 0;
-  Dims strides;     // of the view
-  Dim elements = 1; // of the value itself
-
-  bool dense() const;
-  char stored() const { return type == 'f' ? 'f' : 'i'; }
-  int rank() const { return static_cast<int>(shape.size()); }
-  bool exists() const { return value >= 0 || parameter >= 0; }
-};
 
 // What the emission of a node for a shape needs.
 struct TensorCompile {
@@ -66,6 +53,10 @@ class TensorBuilder {
   const std::string& module() const { return module_; }
   // A program whose batch is a number: it runs for microbatches of so many samples alone.
   void set_fixed_batch(std::int64_t samples) { fixed_batch_ = samples; }
+
+  // Elementwise nodes that become part of their reader, by the number of their making; of a builder that has made the same nodes before.
+  void set_fused(std::vector<bool> into_reader) { fused_ = std::move(into_reader); }
+  std::vector<bool> fusable() const { return plan_.into_reader(graph_); }
 
   TensorRef input(const std::string& name, const Dims& shape, char type);
   TensorRef parameter(int id);                                  // read when first used by a node that does not take it itself
@@ -122,9 +113,17 @@ class TensorBuilder {
   TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape, char type,
                      std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
                      bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {});
-  TensorRef read(const TensorRef& src);  // a parameter as a value
+  // A parameter, or an elementwise node that is not made yet, as a value. trained: the parameter gets a gradient.
+  TensorRef read(const TensorRef& src, bool trained = true);
 
  private:
+  TensorRef make_elementwise(PendingElementwise node);
+  int value_of(const TensorRef& src);  // makes what is not made yet
+  std::map<int, std::string> numbers_;  // constants of one element, as text
+  FusionPlan plan_;
+  std::size_t made_count_ = 0;  // elementwise nodes so far
+  std::vector<bool> fused_;
+  std::vector<std::pair<PendingElementwise, int>> pending_;  // by -2 - value; the value once it was made, or -1
   Graph& graph_;
   std::string module_;
   std::int64_t fixed_batch_ = 0;

@@ -15,13 +15,24 @@ std::string Dim::text() const {
   return fixed == 0 ? text : fmt::format("{}{:+}", text, fixed);
 }
 
-Dim operator+(const Dim& a, const Dim& b) { return {a.batch + b.batch, a.fixed + b.fixed}; }
-Dim operator-(const Dim& a, const Dim& b) { return {a.batch - b.batch, a.fixed - b.fixed}; }
+namespace {
+
+// No tensor of this size fits anywhere; below it, sums, and products with the samples of a batch, do not overflow.
+constexpr std::int64_t most = std::int64_t{1} << 38;
+Dim checked(__int128 batch, __int128 fixed) {
+  if (batch > most || batch < -most || fixed > most || fixed < -most) throw ConfigError("a size of more than 2^38 elements: such values are not supported");
+  return {static_cast<std::int64_t>(batch), static_cast<std::int64_t>(fixed)};
+}
+
+}  // namespace
+
+Dim operator+(const Dim& a, const Dim& b) { return checked(static_cast<__int128>(a.batch) + b.batch, static_cast<__int128>(a.fixed) + b.fixed); }
+Dim operator-(const Dim& a, const Dim& b) { return checked(static_cast<__int128>(a.batch) - b.batch, static_cast<__int128>(a.fixed) - b.fixed); }
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.batch != 0 && b.batch != 0)
     throw ConfigError(fmt::format("a size of ({}) * ({}) grows with the square of the batch: such values are not supported", a.text(), b.text()));
-  return {a.batch * b.fixed + a.fixed * b.batch, a.fixed * b.fixed};
+  return checked(static_cast<__int128>(a.batch) * b.fixed + static_cast<__int128>(a.fixed) * b.batch, static_cast<__int128>(a.fixed) * b.fixed);
 }
 
 Dim operator/(const Dim& a, const Dim& b) {

@@ -21,12 +21,58 @@ TensorRef TensorBuilder::apply(const std::string& value, std::vector<std::string
 }
 
 TensorRef TensorBuilder::elementwise(Expression expression, std::vector<TensorRef> inputs, char type, const Dims* shape) {
-  Dims out;
+  PendingElementwise node{std::move(expression), {}, {}, type};
+  FusionPlan::Made made{-1, {}, {}};
+  for (const TensorRef& one : inputs) node.shape = broadcast(node.shape, one.shape);
+  if (shape) node.shape = *shape;
   for (TensorRef& one : inputs) {
-    one = read(one);
-    out = broadcast(out, one.shape);
+    const bool whole = one.value < -1 && one.dense() && one.shape == node.shape;
+    node.inputs.push_back(whole ? one : read(one));
+    if (one.value >= 0 && one.dense() && one.shape == node.shape) made.reads.push_back(one.value);
   }
-  if (shape) out = *shape;
+  for (std::size_t k = 0; k < node.inputs.size();) {
+    if (node.inputs[k].value >= -1) {
+      ++k;
+      continue;
+    }
+    const auto& [inner, value] = pending_[static_cast<std::size_t>(-2 - node.inputs[k].value)];
+    auto joined = value >= 0 ? std::nullopt : fuse(node, k, inner);
+    if (joined)
+      node = std::move(*joined), k = 0;
+    else
+      node.inputs[k] = read(node.inputs[k]);
+  }
+  // What gives no gradient stays a node of its own where its inputs want one: they must not be taken for trained.
+  const bool wanted = std::ranges::any_of(node.inputs, [&](const TensorRef& one) { return graph_.values()[static_cast<std::size_t>(one.value)].needs_gradient; });
+  const std::size_t number = made_count_++;
+  if (number < fused_.size() && fused_[number] && (!wanted || (type == 'f' && node.expression.differentiable()))) {
+    TensorRef later = dense_ref(-2 - static_cast<int>(pending_.size()), node.shape, type);
+    pending_.emplace_back(std::move(node), -1);
+    return later;
+  }
+  made.shape = node.shape;
+  const TensorRef result = make_elementwise(std::move(node));
+  made.value = result.value;
+  plan_.record(std::move(made));
+  return result;
+}
+
+int TensorBuilder::value_of(const TensorRef& src) {
+  if (src.value >= -1) return src.value;
+  const auto at = static_cast<std::size_t>(-2 - src.value);
+  if (pending_[at].second < 0) {
+    const int value = make_elementwise(pending_[at].first).value;
+    pending_[at].second = value;
+  }
+  return pending_[at].second;
+}
+
+TensorRef TensorBuilder::make_elementwise(PendingElementwise node) {
+  node = with_numbers(std::move(node), numbers_);
+  const Expression expression = std::move(node.expression);
+  const std::vector<TensorRef> inputs = std::move(node.inputs);
+  const Dims out = node.shape;
+  const char type = node.type;
   const bool differentiable = type == 'f' && expression.differentiable();
   const auto compile = [=](const TensorCompile& c) {
     const auto forward = [=, samples = c.samples](Emitter& emit) {

@@ -172,17 +172,16 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
 TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon) {
   const TensorRef src = dense(read(from));
   const Dim rows = count_of(src.shape) / Dim(width);
-  if (gamma.parameter < 0 || beta.parameter < 0 || !gamma.dense() || !beta.dense()) {  // from its definition
-    const TensorRef flat = reshape(src, {rows, width});
-    const TensorRef centered = apply("$0 - $1", {"$g", "-$g"}, {flat, mean(flat, {1}, true)});
-    const TensorRef variance = mean(apply("$0 * $0", {"2.0f * $0 * $g"}, {centered}), {1}, true);
-    TensorRef out = apply(fmt::format("$0 * sycl::rsqrt($1 + {})", number_text(epsilon)),
-                          {fmt::format("$g * sycl::rsqrt($1 + {})", number_text(epsilon)), fmt::format("-0.5f * $g * $r / ($1 + {})", number_text(epsilon))},
-                          {centered, variance});
+  const bool affine = gamma.parameter >= 0 && beta.parameter >= 0 && gamma.dense() && beta.dense();
+  if (!affine && (gamma.exists() || beta.exists())) {
+    TensorRef out = reshape(layer_norm(src, width, {}, {}, epsilon), {rows, width});
     if (gamma.exists()) out = apply("$0 * $1", {"$g * $1", "$g * $0"}, {out, reshape(gamma, {width})});
     if (beta.exists()) out = apply("$0 + $1", {"$g", "$g"}, {out, reshape(beta, {width})});
     return reshape(out, src.shape);
   }
+  // Without parameters: by ones and zeros.
+  const auto scale = [=](Emitter& emit) { return affine ? emit.parameter(0) : emit.constant(fmt::format("ones {}", width), [&] { return std::vector<float>(static_cast<std::size_t>(width), 1.0f); }); };
+  const auto shift = [=](Emitter& emit) { return affine ? emit.parameter(1) : emit.constant(fmt::format("zeros {}", width), [&] { return std::vector<float>(static_cast<std::size_t>(width), 0.0f); }); };
   const auto compile = [=](const TensorCompile& c) {
     ops::NormSpec spec;
     spec.rows = rows.at(c.samples), spec.width = width, spec.epsilon = static_cast<float>(epsilon);
@@ -190,16 +189,15 @@ TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, c
     const std::shared_ptr<ops::Norm> op = ops::Norm::make(c.device, spec);
     const std::size_t bytes = static_cast<std::size_t>(spec.rows) * sizeof(float);
     const auto forward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), w = emit.parameter(0), b = emit.parameter(1), y = emit.output();
+      const BufferId x = emit.input(0), w = scale(emit), b = shift(emit), y = emit.output();
       const BufferId mean = emit.saved("mean", bytes), rstd = emit.saved("rstd", bytes);
       emit.forward({x, w, b}, {y, mean, rstd}, [=](const Run& run) {
         op->forward(run.stream, run.at(x), run.at(w), run.at(b), run.at(y), run.as<float>(mean), run.as<float>(rstd));
       });
     };
     const auto backward = [=](Emitter& emit) {
-      const BufferId x = emit.input(0), w = emit.parameter(0), g = emit.output_gradient();
+      const BufferId x = emit.input(0), w = scale(emit), g = emit.output_gradient();
       const BufferId mean = emit.saved("mean", bytes), rstd = emit.saved("rstd", bytes);
-      const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
       if (const GradientTarget target = emit.begin_gradient(0, true)) {
         emit.input_half({x, g, w, mean, rstd, target.add}, {target.diff}, [=](const Run& run) {
           op->backward_input(run.stream, run.at(x), run.at(g), run.at(w), run.as<float>(mean), run.as<float>(rstd), run.at(target.add),
@@ -207,6 +205,8 @@ TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, c
         });
         emit.finish_gradient(0, target);
       }
+      if (!affine) return;
+      const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
       emit.parameter_gradients({x, g, mean, rstd}, [=](const Run& run, bool accumulate) {
         op->backward_weight(run.stream, run.at(x), run.at(g), run.as<float>(mean), run.as<float>(rstd), run.as<float>(dw), run.as<float>(db),
                             accumulate);
@@ -214,7 +214,7 @@ TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, c
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("layer_norm", {src}, {gamma.parameter, beta.parameter}, src.shape, 'f', compile,
+  return add_node("layer_norm", {src}, affine ? std::vector<int>{gamma.parameter, beta.parameter} : std::vector<int>{}, src.shape, 'f', compile,
                   [count = count_of(src.shape)](std::int64_t samples) { return 8.0 * double(count.at(samples)); });
 }
 

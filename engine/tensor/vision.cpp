@@ -5,6 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/tensor/builder.hpp>
+#include <ppengine/engine/tensor/plain_convolution.hpp>
 #include <ppengine/ops/convolution.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
@@ -22,9 +23,19 @@ std::vector<std::int64_t> pool_numbers(const TensorRef& src, const PoolOptions& 
           o.stride[0], o.stride[1], o.padding[0], o.padding[1], o.dilation[0], o.dilation[1], o.count_padding ? 1 : 0};
 }
 
+// Places of one plane are counted in 32 bits: divisions are what these kernels spend their time on.
 constexpr const char* pool_names =
-    "const long H = q.n[17], W = q.n[18], OH = q.n[19], OW = q.n[20], KH = q.n[21], KW = q.n[22], SH = q.n[23], SW = q.n[24], PH = q.n[25], "
+    "const int H = q.n[17], W = q.n[18], OH = q.n[19], OW = q.n[20], KH = q.n[21], KW = q.n[22], SH = q.n[23], SW = q.n[24], PH = q.n[25], "
     "PW = q.n[26], DH = q.n[27], DW = q.n[28];\n";
+constexpr const char* pool_output =
+    "const long c = i / (OH * OW); const int rest = (int)(i - c * (OH * OW)), y = rest / OW, x = rest - y * OW;\n"
+    "const float* from = (const float*)p0 + c * (H * W);\n";
+constexpr const char* pool_input = "const long c = i / (H * W); const int me = (int)(i - c * (H * W)), h = me / W, w = me - h * W; float sum = 0;\n";
+// The outputs whose windows may hold a place: rows [y0, y1], columns [x0, x1].
+constexpr const char* pool_windows =
+    "const int reach_h = (KH - 1) * DH, reach_w = (KW - 1) * DW;\n"
+    "const int y0 = h + PH <= reach_h ? 0 : (h + PH - reach_h + SH - 1) / SH, y1 = (h + PH) / SH < OH ? (h + PH) / SH : OH - 1;\n"
+    "const int x0 = w + PW <= reach_w ? 0 : (w + PW - reach_w + SW - 1) / SW, x1 = (w + PW) / SW < OW ? (w + PW) / SW : OW - 1;\n";
 
 }  // namespace
 
@@ -36,25 +47,21 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
     const auto numbers = pool_numbers(src, options, height, width, samples);
     const std::size_t bytes = static_cast<std::size_t>(outputs) * sizeof(std::int32_t);
     const auto forward = [=](Emitter& emit) {
-      const std::string body = std::string(pool_names) +
-                               "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n"
-                               "float best = -__builtin_inff(); long where = -1;\n"
-                               "for (long a = 0; a < KH; ++a) for (long b = 0; b < KW; ++b) { const long h = y * SH - PH + a * DH, w = x * SW - PW + b * DW;\n"
+      const std::string body = std::string(pool_names) + pool_output +
+                               "float best = -__builtin_inff(); int where = -1;\n"
+                               "for (int a = 0; a < KH; ++a) for (int b = 0; b < KW; ++b) { const int h = y * SH - PH + a * DH, w = x * SW - PW + b * DW;\n"
                                "if (h < 0 || w < 0 || h >= H || w >= W) continue; const float v = from[h * W + w];\n"
                                "if (where < 0 || v > best || v != v) { best = v; where = h * W + w; } }\n"
-                               "((float*)p1)[i] = best; ((int*)p2)[i] = (int)where;";
+                               "((float*)p1)[i] = best; ((int*)p2)[i] = where;";
       emit_launch(emit, true, make_loop(emit.kernels(), outputs, 3, body, numbers), {emit.input(0)}, {emit.output(), emit.saved("where", bytes)});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
       // Every input looks at the windows that hold it.
-      const std::string body = std::string(pool_names) +
-                               "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0; const long me = h * W + w;\n"
-                               "for (long a = 0; a < KH; ++a) { const long t = h + PH - a * DH; if (t < 0 || t % SH) continue; const long y = t / SH; if (y >= OH) continue;\n"
-                               "for (long b = 0; b < KW; ++b) { const long u = w + PW - b * DW; if (u < 0 || u % SW) continue; const long x = u / SW; if (x >= OW) continue;\n"
-                               "const long o = (c * OH + y) * OW + x; if (((const int*)p1)[o] == me) sum += ((const float*)p0)[o]; } }\n"
-                               "((float*)p2)[i] = sum;";
+      const std::string body = std::string(pool_names) + pool_input + pool_windows +
+                               "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) { const long o = (c * OH + y) * OW + x;\n"
+                               "if (((const int*)p1)[o] == me) sum += ((const float*)p0)[o]; }\n((float*)p2)[i] = sum;";
       emit_launch(emit, false, make_loop(emit.kernels(), inputs, 3, body, numbers), {emit.output_gradient(), emit.saved("where", bytes)}, {target.diff});
       emit.finish_gradient(0, target);
     };
@@ -68,14 +75,13 @@ TensorRef TensorBuilder::average_pool(const TensorRef& from, const PoolOptions& 
   const Dims out{src.shape[0], src.shape[1], height, width};
   // The number of elements of a window: with padding, but not with what lies behind it.
   constexpr const char* count =
-      "const long h0 = y * SH - PH, w0 = x * SW - PW; const long h1 = lesser(h0 + KH, H + PH), w1 = lesser(w0 + KW, W + PW);\n"
-      "const long area = q.n[29] ? (h1 - h0) * (w1 - w0) : (lesser(h1, H) - greater(h0, 0)) * (lesser(w1, W) - greater(w0, 0));\n";
+      "const int h0 = y * SH - PH, w0 = x * SW - PW, h1 = lesser(h0 + KH, H + PH), w1 = lesser(w0 + KW, W + PW);\n"
+      "const int area = q.n[29] ? (h1 - h0) * (w1 - w0) : (int)((lesser(h1, H) - greater(h0, 0)) * (lesser(w1, W) - greater(w0, 0)));\n";
   const auto compile = [=](const TensorCompile& c) {
     const std::int64_t samples = c.samples, outputs = count_of(out).at(samples), inputs = count_of(src.shape).at(samples);
     const auto numbers = pool_numbers(src, options, height, width, samples);
     const auto forward = [=](Emitter& emit) {
-      const std::string body = std::string(pool_names) + "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n" +
-                               count +
+      const std::string body = std::string(pool_names) + pool_output + count +
                                "float sum = 0; for (long h = greater(h0, 0); h < lesser(h1, H); ++h) for (long w = greater(w0, 0); w < lesser(w1, W); ++w) sum += from[h * W + w];\n"
                                "((float*)p1)[i] = sum / (float)area;";
       emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
@@ -83,11 +89,8 @@ TensorRef TensorBuilder::average_pool(const TensorRef& from, const PoolOptions& 
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
-      const std::string body = std::string(pool_names) +
-                               "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0;\n"
-                               "for (long a = 0; a < KH; ++a) { const long t = h + PH - a; if (t < 0 || t % SH) continue; const long y = t / SH; if (y >= OH) continue;\n"
-                               "for (long b = 0; b < KW; ++b) { const long u = w + PW - b; if (u < 0 || u % SW) continue; const long x = u / SW; if (x >= OW) continue;\n" +
-                               count + "sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)area; } }\n((float*)p1)[i] = sum;";
+      const std::string body = std::string(pool_names) + pool_input + pool_windows + "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) {\n" + count +
+                               "sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)area; }\n((float*)p1)[i] = sum;";
       emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
       emit.finish_gradient(0, target);
     };
@@ -107,21 +110,19 @@ TensorRef TensorBuilder::adaptive_average_pool(const TensorRef& from, std::int64
   }
   const TensorRef src = dense(read(from));
   const Dims out{src.shape[0], src.shape[1], height, width};
-  constexpr const char* window = "const long h0 = y * H / OH, h1 = ((y + 1) * H + OH - 1) / OH, w0 = x * W / OW, w1 = ((x + 1) * W + OW - 1) / OW;\n";
+  constexpr const char* window = "const int h0 = y * H / OH, h1 = ((y + 1) * H + OH - 1) / OH, w0 = x * W / OW, w1 = ((x + 1) * W + OW - 1) / OW;\n";
   const auto compile = [=](const TensorCompile& c) {
     const std::int64_t outputs = count_of(out).at(c.samples), inputs = count_of(src.shape).at(c.samples);
     const auto numbers = pool_numbers(src, {}, height, width, c.samples);
     const auto forward = [=](Emitter& emit) {
-      const std::string body = std::string(pool_names) + "const long x = i % OW, y = i / OW % OH, c = i / OW / OH; const float* from = (const float*)p0 + c * H * W;\n" +
-                               window + "float sum = 0; for (long h = h0; h < h1; ++h) for (long w = w0; w < w1; ++w) sum += from[h * W + w];\n"
+      const std::string body = std::string(pool_names) + pool_output + window + "float sum = 0; for (int h = h0; h < h1; ++h) for (int w = w0; w < w1; ++w) sum += from[h * W + w];\n"
                                "((float*)p1)[i] = sum / (float)((h1 - h0) * (w1 - w0));";
       emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
-      const std::string body = std::string(pool_names) + "const long w = i % W, h = i / W % H, c = i / W / H; float sum = 0;\n"
-                               "for (long y = 0; y < OH; ++y) for (long x = 0; x < OW; ++x) {\n" + window +
+      const std::string body = std::string(pool_names) + pool_input + "for (int y = 0; y < OH; ++y) for (int x = 0; x < OW; ++x) {\n" + window +
                                "if (h >= h0 && h < h1 && w >= w0 && w < w1) sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)((h1 - h0) * (w1 - w0)); }\n"
                                "((float*)p1)[i] = sum;";
       emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
@@ -170,13 +171,14 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
     const std::int64_t samples = c.samples;
     ops::ConvolutionSpec mine = spec;
     mine.batch = src.shape[0].at(samples);
-    const std::shared_ptr<ops::Convolution> op = ops::Convolution::make(c.device, mine);
-    if (!op) throw ConfigError(fmt::format("convolutions need oneDNN here: {}", *ops::Convolution::refusal(c.device, mine)));
+    const std::shared_ptr<ops::Convolution> by_onednn = ops::Convolution::make(c.device, mine);
+    const auto choose = [=](Emitter& emit) { return by_onednn ? by_onednn : make_plain_convolution(emit.kernels(), mine); };
     const auto out_dims = at(out, samples);
     std::int64_t places = 1;
     for (std::size_t i = 2; i < out_dims.size(); ++i) places *= out_dims[i];
     const std::vector<std::int64_t> flat{mine.batch, outs, places};
     const auto forward = [=](Emitter& emit) {
+      const std::shared_ptr<ops::Convolution> op = choose(emit);
       const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
       const BufferId room = emit.workspace(op->workspace_bytes());
       emit.forward({x, w, b}, {y, room}, [=](const Run& run) {
@@ -192,6 +194,7 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
       }
     };
     const auto backward = [=](Emitter& emit) {
+      const std::shared_ptr<ops::Convolution> op = choose(emit);
       const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), g = emit.output_gradient();
       if (const GradientTarget target = emit.begin_gradient(0, false)) {
         const BufferId room = emit.workspace(op->workspace_bytes());

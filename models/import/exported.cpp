@@ -241,6 +241,7 @@ void read_tensors(ExportedProgram& program, const std::string& folder, const std
       tensor.data = copy.data();
     }
     if (state) program.state.push_back(name);
+    if (state && place.boolean_or("is_param", false) && !meta.boolean_or("requires_grad", true)) program.frozen.insert(name);
     program.tensors.insert_or_assign(name, std::move(tensor));
   }
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct ExportedProgram {
   std::map<std::string, StoredTensor> tensors;  // parameters, buffers and constants by name; dense
   std::map<std::string, std::vector<std::byte>> copies;  // of those that are not dense in the file
   std::vector<std::string> state;    // names of the state dict, in its order
+  std::set<std::string> frozen;             // parameters that want no gradient
   std::map<std::string, std::string> tied;  // parameters whose bytes another parameter before them has: its name
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> ranges;  // of symbols
 

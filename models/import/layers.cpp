@@ -165,8 +165,16 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     how.mean = buffer("running_mean"), how.variance = buffer("running_var");
     how.training = in.boolean("training", false), how.momentum = in.number("momentum", 0.1), how.epsilon = in.number("eps", 1e-5);
     how.over_ranks = options_.sync_batchnorm;
-    if ((how.gamma.exists() && how.gamma.parameter < 0) || how.gamma.exists() != how.beta.exists()) Arguments::refuse("its weight is no parameter");
-    return one(build_.batch_norm(in.tensor("input"), how));
+    const TensorRef gamma = how.gamma, beta = how.beta;
+    const bool plain = gamma.exists() == beta.exists() && (!gamma.exists() || (gamma.parameter >= 0 && beta.parameter >= 0));
+    if (plain) return one(build_.batch_norm(in.tensor("input"), how));
+    how.gamma = how.beta = {};
+    TensorRef y = build_.batch_norm(in.tensor("input"), how);
+    Dims by_channel(y.shape.size(), Dim(1));
+    by_channel[1] = y.shape[1];
+    if (gamma.exists()) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(gamma, by_channel)});
+    if (beta.exists()) y = build_.apply("$0 + $1", {"$g", "$g"}, {y, build_.reshape(beta, by_channel)});
+    return one(y);
   }
   if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d" || op == "convolution") {
     TensorRef x = in.tensor("input");

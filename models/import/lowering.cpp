@@ -74,7 +74,10 @@ Dims Lowering::shape_of(const std::string& value) const {
   const auto found = names_->graph->values.find(value);
   if (found == names_->graph->values.end()) throw FileError(fmt::format("the program's value '{}' has no shape", value));
   Dims shape;
-  for (const ExportedSize& one : found->second.sizes) shape.push_back(dim_of(one));
+  for (const ExportedSize& one : found->second.sizes) {
+    shape.push_back(dim_of(one));
+    if (shape.back().batch < 0 || (shape.back().constant() && shape.back().fixed < 0)) throw FileError(fmt::format("the program's value '{}' has a negative size", value));
+  }
   return shape;
 }
 
@@ -113,8 +116,8 @@ TensorRef Lowering::stored_constant(const std::string& name) {
 void Lowering::bind_inputs() {
   for (const ExportedInput& input : program_.inputs) {
     if (input.kind == ExportedInput::Kind::parameter) {
-      TensorRef ref = build_.parameter(parameter_of(input.name, false));
-      names_->tensors[input.value] = ref;
+      const TensorRef ref = build_.parameter(parameter_of(input.name, false));
+      names_->tensors[input.value] = program_.frozen.contains(input.name) ? build_.read(ref, false) : ref;
     } else if (input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant) {
       buffers_[input.value] = input.name;  // made a value when it is read
     } else if (input.kind == ExportedInput::Kind::input) {
@@ -158,6 +161,15 @@ void Lowering::run() {
   add_outputs(wanted);
 }
 
+// With those around it. A module of nothing but views has no node of its own.
+void Lowering::note_module(const std::string& module) {
+  for (std::size_t end = module.find('.'); !module.empty(); end = module.find('.', end + 1)) {
+    const std::string name = module.substr(0, end);
+    if (modules_.insert(name).second) into_.modules.emplace_back(name, static_cast<int>(into_.graph->nodes().size()));
+    if (end == std::string::npos) return;
+  }
+}
+
 void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<TensorRef>* results) {
   Names* const before = names_;
   names_ = &inner;
@@ -166,6 +178,7 @@ void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<
     const bool gives_tensors = std::ranges::any_of(node.outputs, [&](const std::string& one) { return graph.values.contains(one); });
     if (!gives_tensors) continue;  // sizes and assertions: sizes are known from their expressions
     build_.set_module(node.module);
+    note_module(node.module);
     try {
       const std::vector<TensorRef> made = lower(node);
       for (std::size_t i = 0; i < node.outputs.size() && i < made.size(); ++i)
@@ -228,7 +241,7 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   if (!node.target.starts_with("aten.")) Arguments::refuse("is not an op of PyTorch's own library");
   std::string op = node.target.substr(5, node.target.rfind('.') - 5);
   const bool in_place = op.ends_with("_") && !op.starts_with("__");
-  if (in_place) op.pop_back();
+  if (in_place) op.pop_back(), writes_in_place_ = true;
   static const std::map<std::string, std::string> other_names{
       {"multiply", "mul"}, {"subtract", "sub"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"absolute", "abs"},
       {"negative", "neg"}, {"special_expit", "sigmoid"}, {"special_erf", "erf"}, {"special_log1p", "log1p"}, {"special_expm1", "expm1"}, {"special_softmax", "softmax"},

@@ -23,6 +23,9 @@ class Lowering {
   Lowering(const ExportedProgram& program, const std::function<const StoredTensor&(const std::string&)>& tensor, const ProgramOptions& options,
            ProgramGraph& into);
   void run();
+  // A second lowering of the same program with what the first one found: elementwise nodes that become part of others. Empty: none do.
+  std::vector<bool> fusable() const { return writes_in_place_ ? std::vector<bool>() : build_.fusable(); }
+  void set_fused(std::vector<bool> fused) { build_.set_fused(std::move(fused)); }
 
  private:
   friend class Arguments;
@@ -38,6 +41,7 @@ class Lowering {
 
   void bind_symbols();
   void bind_inputs();
+  void note_module(const std::string& module);
   Dim dim_of(const ExportedSize& size) const;
   Dims shape_of(const std::string& value) const;
   char type_of(const std::string& value) const;
@@ -80,6 +84,8 @@ class Lowering {
   std::map<std::string, std::int64_t> symbols_;  // but the batch's
   std::map<std::string, std::string> buffers_;   // value -> buffer's name
   std::map<std::string, int> parameters_;        // made so far, by name
+  std::set<std::string> modules_;                // seen so far
+  bool writes_in_place_ = false;
   bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
 };
 

@@ -60,11 +60,19 @@ std::string Program::graph_name(const std::string& name) const {
 }
 
 ProgramGraph Program::build(const ProgramOptions& options) const {
-  ProgramGraph result;
-  result.graph = std::make_shared<engine::Graph>();
-  Lowering lowering(*exported_, [this](const std::string& name) -> const StoredTensor& { return tensor(name); }, options, result);
-  lowering.run();
-  return result;
+  const auto lower = [&](std::vector<bool>& fused) {
+    ProgramGraph result;
+    result.graph = std::make_shared<engine::Graph>();
+    Lowering lowering(*exported_, [this](const std::string& name) -> const StoredTensor& { return tensor(name); }, options, result);
+    lowering.set_fused(std::move(fused));
+    lowering.run();
+    fused = lowering.fusable();
+    return result;
+  };
+  std::vector<bool> fused;
+  ProgramGraph result = lower(fused);
+  const bool again = result.unsupported.empty() && std::ranges::find(fused, true) != fused.end();
+  return again ? lower(fused) : result;
 }
 
 void Program::check(const ProgramGraph& graph, const std::string& file) {

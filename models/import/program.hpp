@@ -51,6 +51,7 @@ struct ProgramGraph {
   std::vector<ProgramOutput> outputs;
   std::vector<Unsupported> unsupported;    // where there are any, the graph is not whole
   std::map<std::string, int> ops;          // how often each occurs
+  std::vector<std::pair<std::string, int>> modules;  // in the order of the program, and the node of the graph that each begins with
   std::vector<std::string> running;        // buffers that training changes: frozen parameters of the graph
   std::vector<std::string> counters;       // integer buffers that count forwards
   std::int64_t fixed_batch = 0;            // samples of a microbatch where the export fixed them; 0: any

@@ -121,6 +121,21 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
   }
   if (op == "cosine_similarity" || op == "normalize") return {};
   if (op == "index") return one(index(in.tensor("self"), in.optional_tensors("indices")));
+  if (op == "index_put") {  // by a mask over the leading dimensions
+    const auto by = in.optional_tensors("indices");
+    const TensorRef x = in.tensor("self"), values = in.tensor("values");
+    if (by.size() != 1 || !by[0] || by[0]->type != 'b' || in.boolean("accumulate", false) || !count_of(values.shape).is(1)) Arguments::refuse("writes anything but one number where a mask is set");
+    TensorRef mask = *by[0];
+    while (mask.rank() < x.rank()) mask.shape.emplace_back(1), mask.strides.emplace_back(0);
+    return one(build_.apply("$1 != 0 ? $2 : $0", {"$1 != 0 ? 0.0f : $g", "", "$1 != 0 ? $g : 0.0f"}, {x, mask, build_.reshape(cast(values, in.out_type()), {})}, in.out_type()));
+  }
+  if (op == "take_along_dim" && in.has("dim")) {
+    const TensorRef x = build_.read(in.tensor("self")), by = in.tensor("indices");
+    const int d = in.dim("dim", 0, x.rank());
+    Dims wide = in.out_shape(), source = wide;
+    source[static_cast<std::size_t>(d)] = x.shape[static_cast<std::size_t>(d)];
+    return one(gather(build_.expand(x, source), build_.expand(by, wide), d));
+  }
   if (op == "index_select") {
     const TensorRef x = in.tensor("self");
     std::vector<std::optional<TensorRef>> by(static_cast<std::size_t>(in.dim("dim", 0, x.rank())) + 1);

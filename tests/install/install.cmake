@@ -25,11 +25,13 @@ endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
 run_bare(${prefix}/bin/ppengine --version)
 
-foreach(example embed custom_schedule checkpoint custom_op)
+set(program ${SOURCE_DIR}/tests/models/data/programs/mlp)
+set(embed_program_arguments ${program}/net.pt2 ${program}/data.safetensors mse)
+foreach(example embed custom_schedule checkpoint custom_op embed_program)
   run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE_DIR}/examples/${example} -B ${WORK_DIR}/${example}
     -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/${example})
-  run_bare(${WORK_DIR}/${example}/${example})
+  run_bare(${WORK_DIR}/${example}/${example} ${${example}_arguments})
 endforeach()
 
 # Every installed header stands on its own: it compiles first in a file, and needs nothing that is not installed with it.

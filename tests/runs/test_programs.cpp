@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_SUITE(programs)
 
 BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
   const TemporaryFolder folder;
-  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
+  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
 }
 
 BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {

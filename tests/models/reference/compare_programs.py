@@ -220,13 +220,14 @@ def own_loss():
 
 @model("cross_entropy")
 def tied():
-    """A weight with two names, and a part of a tensor that is written in place."""
+    """A weight with two names, one that is not trained, and a part of a tensor that is written in place."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             self.embed, self.mix, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 11, bias=False)
             self.head.weight = self.embed.weight
-            self.shift = nn.Parameter(torch.randn(6))
+            self.shift = nn.Parameter(torch.randn(6), requires_grad=False)
+            self.mix.bias.requires_grad_(False)
         def forward(self, ids):
             h = self.mix(self.embed(ids)) + self.shift
             h[:, 0, ::2] = h[:, 1, ::2] * 0.5
