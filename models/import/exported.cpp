@@ -261,6 +261,7 @@ std::shared_ptr<ExportedProgram> ExportedProgram::read(const std::filesystem::pa
   const JsonPlace inputs = signature.at("input_specs").expect_array(), outputs = signature.at("output_specs").expect_array();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const JsonPlace one = inputs.element(i);
+    if (one.find("constant_input")) continue;  // None, or a number that the export has taken as it was
     ExportedInput input;
     using Kind = ExportedInput::Kind;
     if (const auto p = one.find("parameter")) {
