@@ -12,6 +12,7 @@ void add_devices(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_merge(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_train(CLI::App& app);

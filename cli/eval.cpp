@@ -72,6 +72,8 @@ void add_eval(CLI::App& app) {
   command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")
       ->type_name("DIR|PRESET")
       ->required();
+  command->add_option("--adapter", flags->options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
+      ->type_name("DIR");
   flags->data.add(*command, true);
   flags->weights.add(*command);
   flags->parallel.add(*command, Use::evaluation);

@@ -119,6 +119,8 @@ void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
+  command->add_option("--adapter", options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
+      ->type_name("DIR");
   auto* prompt = command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
   auto* ids = command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
   command->add_option("--prompts", flags->prompts, "A prompt per line; prints one JSON object per line, in their order")

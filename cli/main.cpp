@@ -101,6 +101,7 @@ int run(int argc, char** argv) {
   add_train(app);
   add_eval(app);
   add_generate(app);
+  add_merge(app);
   add_serve(app);
   add_inspect(app);
   add_plan(app);

@@ -163,7 +163,7 @@ void GradientFlags::apply(engine::TrainerOptions& options) const {
 
 void DataFlags::add(CLI::App& command, bool required) {
   const char* group = "Data";
-  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic")
+  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, FILE.jsonl, task:addition or synthetic")
                    ->type_name("DATA")
                    ->group(group);
   if (required) data->required();
@@ -173,6 +173,11 @@ void DataFlags::add(CLI::App& command, bool required) {
   command.add_option("--batch-size", choice.batch_size, "Sequences per step over all ranks (default: one per microbatch)")
       ->check(CLI::Range(1, 1 << 24))
       ->group(group);
+  command.add_flag("--pack", choice.pack, "FILE.jsonl: several documents in a sequence, each attending to itself alone, positions from 0")
+      ->group(group);
+  command.add_option("--lengths", lengths, "FILE.jsonl: fixed, or variable: microbatches as long as their longest example")
+      ->check(CLI::IsMember({"fixed", "variable"}))
+      ->group(group);
   command.add_option("--order", order, "sequential or shuffled")->check(CLI::IsMember({"sequential", "shuffled"}))->group(group);
   command.add_option("--seed", choice.seed, "Seed of weights, order, made-up data and dropout (default 0)")->group(group);
 }
@@ -180,6 +185,7 @@ void DataFlags::add(CLI::App& command, bool required) {
 runs::DataChoice DataFlags::get() const {
   runs::DataChoice result = choice;
   result.order = models::parse_data_order(order);
+  result.variable_lengths = lengths == "variable";
   return result;
 }
 

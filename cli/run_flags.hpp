@@ -75,7 +75,7 @@ struct GradientFlags {
 
 struct DataFlags {
   runs::DataChoice choice;
-  std::string order = "sequential";
+  std::string order = "sequential", lengths = "fixed";
 
   void add(CLI::App& command, bool required);
   runs::DataChoice get() const;

@@ -1,6 +1,5 @@
 // ppengine train: trains a model over a pipeline of ranks.
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,12 +11,10 @@
 #include <ppengine/runs/checkpoint.hpp>
 
 #include "commands.hpp"
-#include "plural.hpp"
-#include "progress.hpp"
 #include "resume.hpp"
 #include "run_flags.hpp"
-#include "stage_list.hpp"
 #include "timeline_files.hpp"
+#include "train_reporter.hpp"
 #include "within.hpp"
 
 namespace ppengine::cli {
@@ -37,97 +34,18 @@ struct TrainFlags {
   DataFlags data;
   GradientFlags gradients;
   ProgramFlags program;
+  WeightFlags weights;
   double lr = 1e-3;
-  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop";
+  std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop", state_type = "f32";
   std::vector<double> betas{0.9, 0.999};
-  std::string trace, timeline;
+  std::string trace, timeline, tensorboard;
   unsigned grace = 60;
   bool no_decay_1d = false, json = false;
 
   void add(CLI::App& command);
+  void add_fine_tuning(CLI::App& command);
   void run(CLI::App& command);
   void survive_losses();
-};
-
-// Prints steps as JSON lines, or as a progress line with a summary at the end.
-class Reporter final : public runs::TrainingListener {
- public:
-  explicit Reporter(bool json) : json_(json) {}
-
-  void started(const runs::RunInfo& info) override {
-    info_ = info;
-    begin_ = std::chrono::steady_clock::now();
-    if (json_) return;
-    progress_.note(fmt::format("{:.1f} M parameters, {} on {}, {}, {} of {} a step, on {}", double(info.parameters) / 1e6,
-                               plural(info.stages, "stage"), plural(info.ranks, "rank"),
-                               plural(info.microbatches, "microbatch", "microbatches"), plural(info.batch_size, "sequence"),
-                               plural(info.sequence_length, "token"), info.device));
-    progress_.note(stages_text(info.stage_places));
-  }
-
-  void stepped(const engine::StepResult& result, std::size_t peak_bytes) override {
-    if (json_) {
-      nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
-                          {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
-      if (result.skipped) line["skipped"] = true;
-      if (result.step == info_.first_step) line["stages"] = stages_json(info_.stage_places);
-      fmt::print("{}\n", line.dump());
-      std::fflush(stdout);
-      return;
-    }
-    if (result.skipped)
-      progress_.note(fmt::format("step {}: loss {}, norm {}: the update is left out", result.step, result.loss, result.grad_norm));
-    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-    const auto done = result.step - info_.first_step + 1, left = info_.steps - result.step;
-    progress_.show(
-        fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left", result.step,
-                    info_.steps, result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds, 100 * result.idle_share,
-                    double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
-        left == 0);
-  }
-
-  void evaluated(std::int64_t step, double loss) override {
-    evaluated_ = {step, loss};
-    if (json_)
-      fmt::print("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
-    else
-      progress_.note(fmt::format("step {}: evaluation loss {:.4f}", step, loss));
-  }
-
-  void saved(const std::string& folder, std::int64_t step) override {
-    saved_in_ = folder;
-    if (!json_) progress_.note(fmt::format("step {}: saved to {}", step, folder));
-  }
-
-  bool stop_requested() override { return interrupts > 0; }
-  void stopping() override { alarm(0); }
-
-  std::int64_t first_step() const { return info_.first_step; }
-  void finish(const runs::TrainingResult& result) {
-    if (json_) return;
-    if (result.last.step == 0 && !result.interrupted)
-      return fmt::print("nothing to do: step {} is reached already, and --steps is {}; give a larger one to go on\n", info_.first_step - 1,
-                        info_.steps);
-    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-    std::string memory;
-    for (std::size_t bytes : result.peak_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));
-    // The result, on stdout; what came before it was progress.
-    std::string text = fmt::format("{} at step {} after {}: loss {:.4f}", result.interrupted ? "interrupted" : "done", result.last.step,
-                                   duration_text(elapsed), result.last.loss);
-    if (evaluated_.first == result.last.step) text += fmt::format(", evaluation loss {:.4f}", evaluated_.second);
-    text += fmt::format(", peak memory {} MiB", memory);
-    if (!saved_in_.empty()) text += fmt::format(", saved to {}", saved_in_);
-    progress_.finish();
-    fmt::print("{}\n", text);
-  }
-
- private:
-  bool json_;
-  runs::RunInfo info_;
-  std::pair<std::int64_t, double> evaluated_{0, 0.0};  // step and loss of the last evaluation
-  std::string saved_in_;
-  Progress progress_;
-  std::chrono::steady_clock::time_point begin_;
 };
 
 void TrainFlags::add(CLI::App& command) {
@@ -143,11 +61,22 @@ void TrainFlags::add(CLI::App& command) {
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
-  command.add_option("--lr-schedule", lr_schedule, "constant or cosine")->check(CLI::IsMember({"constant", "cosine"}))->group(group);
+  command.add_option("--lr-schedule", lr_schedule, "constant, cosine, or wsd: warm-up, constant, then a straight fall")->check(CLI::IsMember({"constant", "cosine", "wsd"}))->group(group);
+  command.add_option("--decay-steps", options.lr.decay, "wsd: the last steps, in which the learning rate falls to --min-lr (default: a tenth)")
+      ->check(CLI::Range(1L, 1L << 40))
+      ->group(group);
+  command.add_option("--min-lr", options.lr.minimum, "cosine and wsd: the learning rate at the end (default 0)")
+      ->check(within(0.0, 1e3))
+      ->group(group);
   command.add_option("--warmup", options.lr.warmup, "Steps in which the learning rate rises")
       ->check(CLI::Range(0L, 1L << 40))
       ->group(group);
-  command.add_option("--optimizer", optimizer, "adamw or sgd")->check(CLI::IsMember({"adamw", "sgd"}))->group(group);
+  command.add_option("--optimizer", optimizer, "adamw, sgd, adafactor, or muon: for hidden layers' matrices, with adamw for the rest")
+      ->check(CLI::IsMember({"adamw", "sgd", "muon", "adafactor"}))
+      ->group(group);
+  command.add_option("--state-type", state_type, "Type of AdamW's moments: f32 (default) or bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->group(group);
   command.add_option("--weight-decay", options.trainer.optimizer.weight_decay, "Weight decay (default 0.01)")
       ->check(within(0.0, 1e3))
       ->group(group);
@@ -189,6 +118,13 @@ void TrainFlags::add(CLI::App& command) {
           "Seconds that a step may still take after SIGINT or SIGTERM; then, or at a second signal, the run ends at once (default 60)")
       ->check(CLI::Range(1u, 1u << 20))
       ->group(group);
+  command.add_option("--keep", options.keep, "Checkpoints that stay: the last in DIR, those before in DIR.step-N (default 1)")
+      ->check(CLI::Range(1L, 1L << 20))
+      ->needs(save)
+      ->group(group);
+  command.add_flag("--save-async", options.save_async, "Train on while a checkpoint is written (a copy of what is saved is held in memory)")
+      ->needs(save)
+      ->group(group);
   command
       .add_option(
           "--on-nan", on_nan,
@@ -201,15 +137,57 @@ void TrainFlags::add(CLI::App& command) {
   auto* eval_data = command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")
                         ->type_name("DATA")
                         ->group(group);
-  command.add_option("--eval-every", options.eval_every, "Steps between evaluations")
+  command
+      .add_option("--eval-every", options.eval_every, "Steps between evaluations; with --save the best of them is kept in DIR.best")
       ->check(CLI::Range(1L, 1L << 40))
       ->needs(eval_data)
       ->group(group);
   command.add_option("--trace", trace, "Write what every rank did in all steps, for ui.perfetto.dev")->type_name("FILE")->group(group);
+  command.add_option("--tensorboard", tensorboard, "Write loss, norm, rate, speed, idle share and memory of every step for TensorBoard")
+      ->type_name("DIR")
+      ->group(group);
   command.add_option("--timeline", timeline, "Write a page with the last step as measured and as simulated, and draw it in the terminal")
       ->type_name("FILE.html")
       ->group(group);
+  command.add_flag("--dry-run", options.dry_run, "Print stages, memory, time and tokens of the run, from a step with random weights; load and save nothing")
+      ->group(group);
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
+  add_fine_tuning(command);
+  weights.add(command);
+}
+
+void TrainFlags::add_fine_tuning(CLI::App& command) {
+  const char* group = "Fine-tuning";
+  command.add_option("--freeze", options.freeze, "Parameters whose name contains this regular expression are not trained")
+      ->type_name("REGEX")
+      ->group(group);
+  command.add_option("--only", options.only, "Only parameters whose name contains this regular expression are trained")
+      ->type_name("REGEX")
+      ->group(group);
+  auto* rank = command
+                   .add_option("--lora-rank", options.lora.rank,
+                               "Train low-rank terms (LoRA) of this rank beside frozen weights; --save writes an adapter that peft reads")
+                   ->check(CLI::Range(1L, 1L << 16))
+                   ->group(group);
+  command.add_option("--lora-alpha", options.lora.alpha, "LoRA: terms are multiplied by alpha / rank (default 8)")
+      ->check(within(0.0, 1e6))
+      ->needs(rank)
+      ->group(group);
+  command.add_option("--lora-dropout", options.lora.dropout, "LoRA: dropout of the terms' inputs (default 0)")
+      ->check(within(0.0, 0.999))
+      ->needs(rank)
+      ->group(group);
+  command
+      .add_option("--lora-targets", options.lora.targets,
+                  "LoRA: linears by how their names end, or all-linear (default: as peft, q_proj,v_proj or what they are packed into)")
+      ->delimiter(',')
+      ->type_name("NAME,...")
+      ->needs(rank)
+      ->group(group);
+  command.add_flag("--lora-rslora", options.lora.rank_stabilized, "LoRA: multiply by alpha / sqrt(rank)")->needs(rank)->group(group);
+  command.add_option("--adapter", options.adapter, "LoRA adapter to go on with: a folder that peft or --save has written")
+      ->type_name("DIR")
+      ->group(group);
 }
 
 // Where a run goes on after it has lost a rank: at the checkpoint that it has saved last, or where it began.
@@ -246,9 +224,20 @@ void TrainFlags::run(CLI::App& command) {
   options.trainer.on_nan = engine::parse_on_nan(on_nan);
   gradients.apply(options.trainer);
   options.program = program.choice;
+  options.weights = weights.get();
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;
   options.lr.steps = options.steps;
+  if (options.lr.shape == engine::LrShape::wsd) {
+    if (options.lr.decay == 0) options.lr.decay = std::max<std::int64_t>(1, options.steps / 10);
+    if (options.lr.decay + options.lr.warmup > options.steps)
+      throw ConfigError(fmt::format("--warmup {} and --decay-steps {} together are more than --steps {}", options.lr.warmup, options.lr.decay,
+                                    options.steps));
+  } else if (options.lr.decay > 0) {
+    throw ConfigError("--decay-steps goes with --lr-schedule wsd");
+  }
+  if (options.lr.minimum > lr) throw ConfigError(fmt::format("--min-lr {} is above --lr {}", options.lr.minimum, lr));
+  options.trainer.optimizer.state_type = state_type == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   options.dropout = dropout == "model";
   options.record = !trace.empty();
   for (const std::string& file : {trace, timeline}) check_writable(file);
@@ -258,13 +247,13 @@ void TrainFlags::run(CLI::App& command) {
     std::signal(SIGALRM, end_at_once);
     grace_seconds = grace;
   }
-  Reporter reporter(json);
+  TrainReporter reporter(json, tensorboard, [] { return interrupts > 0; });
   runs::TrainingResult result;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
     runs::TrainingResult mine = runs::run_training(options, world, reporter);
     if (world.rank() == 0) result = std::move(mine);
   });
-  if (!prints) return;
+  if (!prints || options.dry_run) return;
   reporter.finish(result);
   if (!trace.empty() || !timeline.empty()) {
     const TimelineFiles files(result, parallel.dp * parallel.tp, options.trainer.parallel.schedule);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/graph/node.hpp>
@@ -99,6 +100,23 @@ int64_t valid_tokens(const Graph& graph, const Batch& batch) {
     return std::ranges::count_if(targets->tokens, [](int32_t target) { return target >= 0; }) * (targets->shared ? batch.sequences : 1);
   }
   return batch.sequences * batch.length;
+}
+
+int64_t Batch::tokens() const {
+  return lengths.empty() ? sequences * length : std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+std::vector<MicrobatchRange> split_batch(const Batch& batch, int64_t begin, int64_t sequences, int microbatches) {
+  auto ranges = split_batch(begin, sequences, microbatches);
+  if (batch.lengths.empty()) return ranges;
+  constexpr int64_t sizes = 8;
+  const int64_t step = (batch.length + sizes - 1) / sizes;
+  for (MicrobatchRange& range : ranges) {
+    const auto first = batch.lengths.begin() + range.begin;
+    const int64_t longest = std::max<int64_t>(*std::max_element(first, first + range.count), 1);
+    range.length = std::min((longest + step - 1) / step * step, batch.length);
+  }
+  return ranges;
 }
 
 std::vector<MicrobatchRange> split_batch(int64_t begin, int64_t sequences, int microbatches) {

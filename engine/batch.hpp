@@ -22,7 +22,11 @@ struct BatchInput {
 struct Batch {
   int64_t sequences = 0, length = 0;
   std::vector<BatchInput> inputs;
+  // By sequence: tokens that count, the rest is padding with masked targets. Microbatches are as long as their longest sequence then.
+  // Empty: all are of the batch's length.
+  std::vector<int64_t> lengths = {};
 
+  int64_t tokens() const;  // without padding
   const BatchInput* find(const std::string& name) const;
 };
 
@@ -39,9 +43,12 @@ int64_t valid_tokens(const Graph& graph, const Batch& batch);
 // Sequences [begin, begin + count) of a batch.
 struct MicrobatchRange {
   int64_t begin = 0, count = 0;
+  int64_t length = 0;  // tokens of each that are computed; 0: all
 };
 
 // As even as possible, the larger ones first. ConfigError where there are fewer sequences than microbatches.
 std::vector<MicrobatchRange> split_batch(int64_t begin, int64_t sequences, int microbatches);
+// The same, each as long as the longest of its sequences: rounded up to an eighth of the batch's length, so that few shapes are compiled.
+std::vector<MicrobatchRange> split_batch(const Batch& batch, int64_t begin, int64_t sequences, int microbatches);
 
 }  // namespace ppengine::engine

@@ -65,6 +65,9 @@ FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
   };
   for (int id : order.used) add(id, alone(id) ? 1 + id : 0);
   for (int id : order.unused) add(id, tied(id) ? 1 + id : -1);
+  for (const bool packed : {false, true})  // packed ones last
+    for (int id : order.frozen)
+      if (graph_->parameters()[static_cast<size_t>(id)].is_packed() == packed) add(id, -1);
   return make_layout(items, options_.buckets, shards);
 }
 

@@ -51,11 +51,12 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
     size_t input_bytes = 0;
     stage->by_microbatch.clear();
     for (const MicrobatchRange& range : microbatches) {
-      auto& shape = stage->shapes[{range.count, length}];
+      const int64_t tokens = range.length > 0 ? range.length : length;
+      auto& shape = stage->shapes[{range.count, tokens}];
       if (!shape) {
         CompileOptions options;
         options.batch = range.count;
-        options.length = length;
+        options.length = tokens;
         options.type = model_.options().compute;
         options.training = training_;
         options.output = options_.output;
@@ -105,13 +106,18 @@ void Pipeline::upload_inputs(const StepInputs& inputs) {
 void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range) {
   const BatchInput& input = *batch.find(value.name);
   const bool tokens = value.kind == ValueKind::tokens, narrow = !tokens && model_.options().compute != ops::Type::f32;
-  const auto per_sequence = static_cast<size_t>(batch.length * value.width),
-             count = per_sequence * static_cast<size_t>(range.count);
-  const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * per_sequence, each = input.shared ? per_sequence : count;
-  const void* const from = tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first;
+  const auto stored = static_cast<size_t>(batch.length * value.width);
+  const size_t used = range.length > 0 ? static_cast<size_t>(range.length * value.width) : stored;  // of a sequence
+  const size_t count = used * static_cast<size_t>(range.count);
+  const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * stored;
+  const bool at_once = used == stored && !input.shared;
+  const size_t each = at_once ? count : used, stride = input.shared ? 0 : stored;
+  const auto* from = reinterpret_cast<const std::byte*>(tokens ? static_cast<const void*>(input.tokens.data() + first)
+                                                               : input.values.data() + first);
   if (narrow && staging_.bytes() < count * sizeof(float)) staging_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
   auto* const whole = static_cast<std::byte*>(narrow ? staging_.data() : to);
-  for (size_t done = 0; done < count; done += each) stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
+  for (size_t done = 0; done < count; done += each, from += stride * sizeof(float))
+    stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
   if (narrow) ops::cast(stream_, ops::Type::f32, whole, model_.options().compute, to, static_cast<int64_t>(count));
 }
 

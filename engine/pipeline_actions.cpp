@@ -68,7 +68,8 @@ void Pipeline::end_input_gradient(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(its, microbatch);
   flight.gradients = its.gradients.acquire();
   const CompiledStage& shape = compiled(stage, microbatch);
-  pass_on(stage.gradients.at(in_flight(stage, microbatch).gradients).out, shape.bytes_in(), shape.keeps_gradients_out(),
+  if (shape.gradient_bytes_out() == 0) return;  // nothing below is trained
+  pass_on(stage.gradients.at(in_flight(stage, microbatch).gradients).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(),
           its.gradients.at(flight.gradients).in);
 }
 
@@ -219,7 +220,8 @@ void Pipeline::send_backward(int index, int microbatch, int peer) {
   InFlight& flight = in_flight(stage, microbatch);
   const CompiledStage& shape = compiled(stage, microbatch);
   flight.sent_gradient =
-      send(stage.gradients.at(flight.gradients).out, shape.bytes_in(), shape.keeps_gradients_out(), peer, tag(index - 1, microbatch, true));
+      send(stage.gradients.at(flight.gradients).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(), peer,
+           tag(index - 1, microbatch, true));
   flight.gradient_sent = true;
   release_when_done(stage, microbatch);
 }
@@ -229,7 +231,7 @@ void Pipeline::recv_backward(int index, int microbatch, int peer) {
   InFlight& flight = in_flight(stage, microbatch);
   flight.gradients = stage.gradients.acquire();
   flight.received_gradient =
-      receive(stage.gradients.at(flight.gradients).in, compiled(stage, microbatch).bytes_out(), peer, tag(index, microbatch, true));
+      receive(stage.gradients.at(flight.gradients).in, compiled(stage, microbatch).gradient_bytes_in(), peer, tag(index, microbatch, true));
 }
 
 }  // namespace ppengine::engine

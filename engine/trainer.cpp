@@ -99,7 +99,7 @@ void Trainer::synchronize() {
   std::vector<comm::Pending> pending;
   for (int stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
-    pending.push_back(mesh_.data().broadcast(parameters.values(), parameters.count() * sizeof(float), 0, pipeline_->stream()));
+    pending.push_back(mesh_.data().broadcast(parameters.values(), parameters.value_count() * sizeof(float), 0, pipeline_->stream()));
   }
   for (const comm::Pending& one : pending) one.wait();
   for (int stage : model_->stages()) model_->parameters(stage).refresh(pipeline_->stream());

@@ -97,7 +97,7 @@ void Trainer::check_replicas() {
   std::vector<float> host;
   for (int stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
-    host.resize(parameters.count());
+    host.resize(parameters.value_count());
     pipeline_->stream().copy(host.data(), parameters.values(), host.size() * sizeof(float));
     pipeline_->stream().wait();
     mine.push_back(crc32(host.data(), host.size() * sizeof(float)));

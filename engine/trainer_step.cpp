@@ -33,7 +33,7 @@ double Trainer::run_share(const Share& share, double weight, bool last) {
   if (share.batch) {
     StepInputs inputs;
     inputs.batch = share.batch;
-    inputs.microbatches = split_batch(share.begin, share.count, pipeline_->plan().microbatches);
+    inputs.microbatches = split_batch(*share.batch, share.begin, share.count, pipeline_->plan().microbatches);
     inputs.loss_weight = static_cast<float>(weight);
     inputs.dropout_key = key_ + share.salt;
     inputs.accumulate = !first && !parts;
@@ -60,7 +60,7 @@ void Trainer::accumulate(const Batch& batch) {
     held_.weight = 1.0 / double(std::max<int64_t>(valid, 1));
   }
   held_.valid += valid;
-  held_.tokens += batch.sequences * batch.length;
+  held_.tokens += batch.tokens();
   try {
     held_.loss += run_share(share_of(batch), held_.weight, false);
   } catch (const std::exception& error) {
@@ -76,7 +76,7 @@ StepResult Trainer::step(std::span<const Batch> batches, double lr) {
     check_batch(*graph_, batch);
     valid += valid_tokens(*graph_, batch);
     shares.push_back(share_of(batch));
-    held_.tokens += batch.sequences * batch.length;
+    held_.tokens += batch.tokens();
   }
   return update(shares, valid, 1.0, lr, true);
 }
@@ -85,7 +85,7 @@ std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven
   if (mine) check_batch(*graph_, *mine);
   const comm::Communicator& data = mesh_.data();
   // Every copy of the model says what it has: sequences, valid tokens, tokens.
-  const std::vector<int64_t> figures{mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->sequences * mine->length : 0};
+  const std::vector<int64_t> figures{mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->tokens() : 0};
   const auto all = comm::gather(mesh_.data(), figures);
   int64_t active = 0, valid = 0;
   std::vector<int> without;
@@ -139,6 +139,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   for (int stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
+      if (!buckets[i].reduced()) continue;  // frozen, or unused
       const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
       if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);
       finite = finite && (ignores || std::isfinite(GradientNorm::total(norm_->squares())));

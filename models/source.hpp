@@ -14,6 +14,7 @@ struct ModelSource {
   ModelConfig config;
   std::optional<std::filesystem::path> folder;  // where the weights are; empty for presets
   std::int64_t sequence_length = 0;             // when nobody says: the preset's, or all positions of the model
+  std::filesystem::path adapter = {};           // a LoRA adapter for the weights (peft's folder); empty: none
   std::optional<Tokenizer> tokenizer() const;   // folder/tokenizer.json where there is one
 };
 

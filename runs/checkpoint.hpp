@@ -14,8 +14,8 @@
 #include <string>
 
 #include <ppengine/engine/trainer.hpp>
-#include <ppengine/models/config.hpp>
 #include <ppengine/models/data/data.hpp>
+#include <ppengine/models/source.hpp>
 
 namespace ppengine::runs {
 
@@ -48,11 +48,8 @@ RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& t
 // The parameters alone: of a checkpoint, or of any safetensors files with these names.
 void load_weights(const std::filesystem::path& folder, engine::Trainer& trainer);
 
-// A model of a family, with its config.json. All ranks call it. `model_folder`: tokenizer and other small files are copied from there; empty: none.
-void save_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config, const RunState& state,
-                     const std::filesystem::path& model_folder);
-
-// Weights, optimizer state and run state of a checkpoint, on any number of ranks and stages. FileError for what is missing or broken.
-RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelConfig& config);
+// Of a model of a family: weights, optimizer state and run state on any number of ranks and stages; of an adapter, with the model beneath.
+// FileError for what is missing or broken. saving.hpp writes them.
+RunState load_checkpoint(const std::filesystem::path& folder, engine::Trainer& trainer, const models::ModelSource& model);
 
 }  // namespace ppengine::runs

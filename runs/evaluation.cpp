@@ -9,6 +9,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
+#include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>
@@ -73,13 +74,13 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   if (!options.ask.empty() && !adds) throw ConfigError("--ask goes with --data task:addition: it asks a model that has learned to add");
   if (!options.ask.empty() && !models::addition::parse_question(options.ask))
     throw ConfigError(fmt::format("--ask '{}' is not a sum of two numbers from 0 to 99: give one as 23+58", options.ask));
-  const models::ModelSource model = models::open_model(options.model);
+  const models::ModelSource model = open_model_with_adapter(options.model, options.adapter);
   if (model.folder) models::match_parameters(model.config, models::WeightFiles::open(*model.folder));  // before anything is built
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.parallel;
   const comm::Mesh mesh(world, parallel.mesh());
   check(options.weights, parallel);
-  auto graph = engine::shard_graph(models::build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
+  auto graph = engine::shard_graph(options.data.pack ? engine::pack_documents(*models::build_graph(model.config)) : models::build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();
@@ -94,7 +95,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, how);
   ops::Stream stream(device);
   if (model.folder)
-    models::load_weights(rank, stream, model.config, models::WeightFiles::open(*model.folder));
+    models::load_weights(rank, stream, model);
   else
     for (int stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
   stream.wait();

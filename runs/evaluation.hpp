@@ -26,6 +26,7 @@ struct EvaluationOptions {
   std::string model;
   ProgramChoice program;
   std::string outputs;  // of a program: file for "output" [samples, ...]; empty: none
+  std::string adapter;  // folder of a LoRA adapter; empty: none
   DataChoice data;
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;  // how the linears' weights are stored

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/runs/training.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
@@ -72,7 +73,7 @@ struct TextState {
 }  // namespace
 
 GenerationRun::GenerationRun(GenerationOptions options)
-    : options_(std::move(options)), source_(models::open_model(options_.model)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
+    : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
   check(options_.sampling);
   const auto missing = [&](const char* flag) {
     return ConfigError(
@@ -204,7 +205,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
-    models::load_weights(*model, stream, source.config, models::WeightFiles::open(*source.folder));
+    models::load_weights(*model, stream, source);
   else
     for (int stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
   stream.wait();

@@ -16,6 +16,7 @@ namespace ppengine::runs {
 
 struct GenerationOptions {
   std::string model;
+  std::string adapter;                         // folder of a LoRA adapter; empty: none
   std::vector<std::string> texts;              // the prompts, or
   std::vector<std::vector<std::int32_t>> ids;  // their tokens
   std::int64_t max_new_tokens = 128;

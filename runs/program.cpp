@@ -90,7 +90,7 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   if (first_rank) {
     RunInfo info;
     info.ranks = world.size(), info.stages = trainer.plan().stages, info.microbatches = trainer.plan().microbatches;
-    info.parameters = graph->parameter_count();
+    info.parameters = graph->parameter_count(), info.trained = graph->trained_count();
     info.sequence_length = 1, info.batch_size = batch_size, info.sequences = static_cast<std::int64_t>(data.samples());
     info.data = data.path(), info.device = trainer.model().device()->info().name;
     info.first_step = state.step + 1, info.steps = options.steps, info.stage_places = trainer.model().stage_places();

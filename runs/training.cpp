@@ -4,30 +4,43 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <limits>
+#include <optional>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
-#include <ppengine/models/build.hpp>
-#include <ppengine/runs/program.hpp>
+#include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/models/files/npy.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 #include <ppengine/runs/evaluation.hpp>
+#include <ppengine/runs/program.hpp>
+#include <ppengine/runs/saving.hpp>
+#include <ppengine/runs/trained_graph.hpp>
+#include <ppengine/runs/watch.hpp>
 
 namespace ppengine::runs {
 namespace {
 
 models::DataOptions data_options(const models::ModelSource& model, const DataChoice& choice) {
   models::DataOptions options;
+  const bool examples = choice.data.ends_with(".jsonl");
+  options.pack = choice.pack;
+  options.variable_lengths = choice.variable_lengths;
+  options.positions = model.config.positions();
+  if (examples) {
+    options.end_tokens = model.config.ids().eos;
+    options.folder = model.folder.value_or("");
+  }
   const bool sets_its_own = choice.data.ends_with(".npy") && models::NpyFile(choice.data).shape().size() == 2;
-  options.sequence_length = choice.sequence_length > 0 || sets_its_own ? choice.sequence_length : model.sequence_length;
+  options.sequence_length = choice.sequence_length > 0 || sets_its_own || examples ? choice.sequence_length : model.sequence_length;
   options.vocabulary = model.config.vocabulary();
   options.seed = choice.seed;
-  if (choice.data.ends_with(".txt")) options.tokenizer = model.tokenizer();
+  if (choice.data.ends_with(".txt") || examples) options.tokenizer = model.tokenizer();
   return options;
 }
 
@@ -48,25 +61,57 @@ std::unique_ptr<models::TokenSource> open_source(const models::ModelSource& mode
 
 engine::Batch read_batch(const models::TokenSource& source, std::span<const std::uint64_t> sequences) {
   const auto count = static_cast<std::int64_t>(sequences.size()), length = source.length();
-  engine::Batch batch{count, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
+  engine::Batch batch{count, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}, {}};
+  if (source.packed()) batch.inputs.push_back({engine::positions_input, {}, {}});
   for (auto& input : batch.inputs) input.tokens.resize(static_cast<std::size_t>(count * length));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto row = [&](auto& input) {
       return std::span(input.tokens).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length));
     };
-    source.read(sequences[static_cast<std::size_t>(i)], row(batch.inputs[0]), row(batch.inputs[1]));
+    const std::uint64_t index = sequences[static_cast<std::size_t>(i)];
+    source.read(index, row(batch.inputs[0]), row(batch.inputs[1]));
+    if (source.packed()) source.read_positions(index, row(batch.inputs[2]));
+    if (source.variable_lengths()) batch.lengths.push_back(source.used(index));
   }
   return batch;
 }
 
+models::ModelSource open_model_with_adapter(const std::string& model, const std::string& adapter) {
+  models::ModelSource source = models::open_model(model);
+  if (!adapter.empty() && !source.folder) throw ConfigError(fmt::format("--adapter {}: needs a model folder, not a preset", adapter));
+  source.adapter = adapter;
+  return source;
+}
+
+namespace {
+
+// The first step warms up, the second is measured.
+TrainingResult dry_run(const TrainingOptions& options, engine::Trainer& trainer, const engine::Batch& batch, TrainingListener& listener) {
+  const std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate), batch);
+  TrainingResult result;
+  for (int i = 0; i < 2; ++i) result.last = trainer.step(batches, 0.0);
+  comm::Communicator& world = trainer.mesh().world();
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
+  result.idle_share = {result.last.idle_share};
+  result.plan = trainer.plan();
+  const double seconds = result.last.seconds * double(options.steps);
+  if (world.rank() == 0) listener.planned({result.peak_bytes, options.steps, result.last.tokens * options.steps, result.last.seconds, seconds});
+  return result;
+}
+
+}  // namespace
+
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
   if (models::Program::is_program(options.model)) return run_program_training(options, world, listener);
-  std::optional<models::SaveFolder> save_folder;  // locked until the run ends
-  if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
-  const models::ModelSource model = models::open_model(options.model);
+  std::optional<models::SaveFolder> save_folder, best_folder;  // locked until the run ends
+  const bool saves = !options.save.empty() && !options.dry_run, saves_best = saves && options.eval_every > 0 && !options.eval_data.empty();
+  const std::string best_name = saves ? models::save_target(options.save).string() + ".best" : "";
+  if (saves && world.rank() == 0) save_folder.emplace(options.save);
+  if (saves_best && world.rank() == 0) best_folder.emplace(best_name);
+  const models::ModelSource model = open_model_with_adapter(options.model, options.adapter);
   if (model.folder && options.resume.empty())  // before anything is built: a wrong configuration may ask for any amount of memory
     models::match_parameters(model.config, models::WeightFiles::open(*model.folder));
-  const auto graph = models::build_graph(model.config, {.dropout = options.dropout});
+  const auto [graph, lora] = make_trained_graph(options, model);
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
   if (options.check_every > 0 && (parallel.data == 1 || parallel.shard))
@@ -77,26 +122,33 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
   RunState state{.step = 0, .seed = options.trainer.seed, .position = {}, .data = options.data.data, .settings = {}};
+  const bool first_rank = world.rank() == 0;
+  const auto tell_start = [&] {
+    if (first_rank)
+      listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), graph->trained_count(),
+                        source->length(), batch_size, static_cast<std::int64_t>(source->sequences()), source->name(),
+                        trainer.model().device()->info().name, state.step + 1, options.steps, trainer.model().stage_places()});
+  };
+  if (options.dry_run) {
+    tell_start();
+    return dry_run(options, trainer, read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), listener);
+  }
   if (!options.resume.empty()) {
-    state = load_checkpoint(options.resume, trainer, model.config);
+    state = load_checkpoint(options.resume, trainer, model);
     if (same_data(state.data, options.data.data))
       sampler.seek(state.position);
     else
       log::warning(fmt::format("{} was trained on {}; {} starts from its beginning", options.resume, state.data, options.data.data));
     state.data = options.data.data;
   } else if (model.folder) {
-    models::load_weights(trainer.model(), trainer.pipeline().stream(), model.config, models::WeightFiles::open(*model.folder));
+    models::load_weights(trainer.model(), trainer.pipeline().stream(), model);
   }
   state.settings = options.settings;  // with what was chosen for this run: another number of ranks would choose otherwise
   if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
   if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
   state.finite_only = options.trainer.on_nan != engine::OnNan::ignore;
   trainer.synchronize();
-  const bool first_rank = world.rank() == 0;
-  if (first_rank)
-    listener.started({world.size(), trainer.plan().stages, trainer.plan().microbatches, graph->parameter_count(), source->length(),
-                      batch_size, static_cast<std::int64_t>(source->sequences()), source->name(), trainer.model().device()->info().name,
-                      state.step + 1, options.steps, trainer.model().stage_places()});
+  tell_start();
 
   std::unique_ptr<models::TokenSource> eval_source;
   if (!options.eval_data.empty()) {
@@ -104,16 +156,34 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     choice.data = options.eval_data;
     eval_source = open_source(model, choice);
   }
+  const auto save_options = [&](const std::string& folder) { return SaveOptions{.folder = folder, .model = &model, .lora = lora}; };
+  double best = std::numeric_limits<double>::infinity();  // loss of an evaluation
   const auto evaluate_now = [&] {
+    state.position = sampler.position();
     if (!eval_source) return;
     const EvaluationResult result = evaluate(*eval_source, trainer.evaluator(), batch_size, options.eval_sequences);
     if (first_rank) listener.evaluated(state.step, result.loss());
+    if (!saves_best || !(result.loss() < best)) return;
+    best = result.loss();
+    save_checkpoint(save_options(best_name), trainer, state);
+    if (first_rank) listener.saved(best_name, state.step);
+  };
+  std::optional<Saving> saving;  // what is on its way
+  const auto finish_saving = [&] {
+    if (!saving) return;
+    saving->finish();
+    if (first_rank) listener.saved(options.save, saving->step());
+    saving.reset();
   };
   const auto save_now = [&] {
-    if (options.save.empty()) return;
+    if (!saves) return;
+    finish_saving();
     state.position = sampler.position();
-    save_checkpoint(options.save, trainer, model.config, state, model.folder.value_or(""));
-    if (first_rank) listener.saved(options.save, state.step);
+    SaveOptions how = save_options(options.save);
+    how.keep = options.keep;
+    how.in_background = options.save_async;
+    saving.emplace(std::move(how), trainer, state);
+    if (!options.save_async) finish_saving();
   };
 
   TrainingResult result;
@@ -121,6 +191,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   std::vector<engine::TimedReduction> reductions;
   std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
   std::int64_t saved_at = -1;
+  Watch watch;
   comm::abort_on_error(&world, [&] {
     while (state.step < options.steps && !result.interrupted) {
       for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
@@ -132,12 +203,15 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
       if (options.check_every > 0 && state.step % options.check_every == 0) trainer.check_replicas();
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      if (const auto notice = watch.loss(result.last); notice && first_rank) listener.noticed(*notice);
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();
+      if (saving && saving->advance()) finish_saving();
       if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
       if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     }
     if (saved_at != state.step) save_now();
+    finish_saving();
     if (!result.interrupted) evaluate_now();
   });
   for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))

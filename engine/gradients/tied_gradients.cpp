@@ -13,7 +13,7 @@ TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : m
   size_t largest = 0;
   for (size_t id = 0; id < parameters.size(); ++id) {
     Tied tied{static_cast<int>(id), 0, model.users(static_cast<int>(id))};
-    if (tied.stages.size() < 2) continue;
+    if (tied.stages.size() < 2 || parameters[id].frozen) continue;
     // Its bucket is its own, and cut into the same parts on every stage.
     for (int stage : tied.stages)
       if (model.has_stage(stage)) tied.count = model.parameters(stage).local_count(bucket_of(tied, stage));

@@ -64,6 +64,30 @@ int64_t Graph::parameter_count() const {
   return total;
 }
 
+int64_t Graph::trained_count() const {
+  int64_t total = 0;
+  for (const ParameterInfo& one : parameters_) total += one.frozen ? 0 : one.shape.count();
+  return total;
+}
+
+bool Graph::trains(const Node& node) const {
+  return std::ranges::any_of(node.parameters, [&](int id) { return !parameters_[static_cast<size_t>(id)].frozen; });
+}
+
+void Graph::freeze(const std::function<bool(const ParameterInfo&)>& which) {
+  for (ParameterInfo& one : parameters_) one.frozen = one.frozen || which(one);
+  for (const Node& node : nodes_) {  // producers come before their users
+    bool needs = trains(node);
+    for (int id : node.inputs) needs = needs || values_[static_cast<size_t>(id)].needs_gradient;
+    values_[static_cast<size_t>(node.output)].needs_gradient = needs;
+  }
+}
+
+void Graph::store_frozen(const ops::WeightStorage& storage, const std::function<bool(const ParameterInfo&)>& which) {
+  for (ParameterInfo& one : parameters_)
+    if (one.frozen && one.linear_weight && !one.fixed_layout && which(one)) one.storage = storage;
+}
+
 int Graph::add_parameter(ParameterInfo info) {
   if (find_parameter(info.name) >= 0)
     throw ConfigError(fmt::format("two parameters are named {}: use LinearOptions::weight to share one", info.name));
@@ -76,7 +100,7 @@ int Graph::add_parameter(ParameterInfo info) {
 Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
                       std::vector<int> parameters, int64_t width, ValueKind kind) {
   Node node{module, std::move(op), {}, std::move(parameters), static_cast<int>(values_.size())};
-  bool needs_gradient = !node.parameters.empty();
+  bool needs_gradient = trains(node);
   for (const Value& value : inputs) {
     if (value.id < 0 || value.id >= static_cast<int>(values_.size()))
       throw ConfigError(fmt::format("{}: an input is not a value of this graph", module));

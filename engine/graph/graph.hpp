@@ -18,6 +18,7 @@
 #include <ppengine/ops/device/tensor.hpp>
 #include <ppengine/ops/linear.hpp>
 #include <ppengine/ops/norm.hpp>
+#include <ppengine/ops/weights.hpp>
 
 namespace ppengine::engine {
 
@@ -40,8 +41,9 @@ struct ValueInfo {
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
 };
 
-// How a parameter starts: normal(0, scale), zeros or ones. Independent of split and rank: a function of (seed, name, index).
-enum class Init { normal, zeros, ones };
+// How a parameter starts: normal(0, scale), zeros, ones or uniform(-scale, scale). Independent of split and rank: a function of
+// (seed, name, index).
+enum class Init { normal, zeros, ones, uniform };
 
 struct ParameterInfo {
   std::string name;  // Hugging Face's
@@ -52,6 +54,9 @@ struct ParameterInfo {
   bool linear_weight = false;
   ops::WeightLayout file_layout = ops::WeightLayout::out_in;
   bool fixed_layout = false;  // used in another way too (a tied embedding): stays as in the file
+  bool frozen = false;        // not trained: no weight half, no gradient, no optimizer state, no bucket
+  ops::WeightStorage storage = {};  // of a frozen linear's weight: how it is kept, where not in f32
+  bool is_packed() const { return storage.format != ops::WeightFormat::f32; }
   Placement placement = {};
   const ops::Shape& whole_shape() const { return placement.is_split() ? placement.whole : shape; }
 };
@@ -157,6 +162,10 @@ class Graph {
 
   void loss(Value value);                                                // what training minimises
   void output(Value value);                                              // what inference gives
+  // Parameters for which it says so are not trained any more; what only they would need a gradient for gets none.
+  void freeze(const std::function<bool(const ParameterInfo&)>& which);
+  // Frozen weights of linears for which it says so are stored in this way.
+  void store_frozen(const ops::WeightStorage& storage, const std::function<bool(const ParameterInfo&)>& which);
   void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how
 
   // Throws ConfigError that names the module and both shapes.
@@ -171,12 +180,16 @@ class Graph {
   int output_value() const { return output_; }
   int find_parameter(const std::string& name) const;  // -1: none
   int64_t parameter_count() const;
+  int64_t trained_count() const;  // elements of the parameters that are not frozen
 
  private:
   friend class GraphSharder;
   friend class GraphFuser;
+  friend class GraphAdapter;
+  friend class DocumentPacker;
   std::string qualified(const std::string& name) const;
   int add_parameter(ParameterInfo info);
+  bool trains(const Node& node) const;  // one of its parameters, at least
   Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
                  int64_t width, ValueKind kind = ValueKind::activation);
 

@@ -61,6 +61,9 @@ class NodeOp {
   virtual std::shared_ptr<const NodeOp> with_width(int64_t /*width*/, int64_t /*counted*/) const { return nullptr; }
   // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
   virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
+  // The same op with one more input, the tokens' positions in their documents, of which a sequence holds several: what depends on the
+  // position takes it from there, and no token sees another document. Null: it does not matter to the op.
+  virtual std::shared_ptr<const NodeOp> packed() const { return nullptr; }
   // Whether a row of its output depends on that row of its inputs alone, wherever the row stands.
   virtual bool row_by_row() const { return false; }
   // What a linear of inference can carry out in its place (engine/graph/inference_graph.hpp).

@@ -113,7 +113,12 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
 
 std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t length) {
   std::vector<double> costs;
-  for (const Node& node : graph.nodes()) costs.push_back(3.0 * node.op->flops(graph, node, batch, length));
+  for (const Node& node : graph.nodes()) {
+    const auto frozen = [&](int id) { return graph.parameters()[static_cast<size_t>(id)].frozen; };
+    const bool only_inputs = !node.parameters.empty() && std::ranges::all_of(node.parameters, frozen);
+    const double passes = !graph.values()[static_cast<size_t>(node.output)].needs_gradient ? 1.0 : only_inputs ? 2.0 : 3.0;
+    costs.push_back(passes * node.op->flops(graph, node, batch, length));
+  }
   return costs;
 }
 

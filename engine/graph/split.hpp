@@ -22,7 +22,8 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
 // A stage begins at each of these nodes (and at the first).
 std::vector<StageCut> split_before(const Graph& graph, std::vector<int> nodes);
 
-// Node by node: what a stage pays for it. Measured, or estimated from arithmetic (forward plus twice as much backward).
+// Node by node: what a stage pays for it. Measured, or estimated from arithmetic: the forward, and as much for each half of the backward
+// that it has (frozen parameters have no weight half; what no trained parameter lies below has none at all).
 std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t length);
 // As many stages as there are places to cut.
 std::vector<StageCut> split_everywhere(const Graph& graph);

@@ -130,7 +130,8 @@ class GraphSharder {
   }
 
   Place on_part_of_width(const Node& node, const ValueInfo& info) {
-    const auto divided = [&](int id) { return place(id).has == Has::width; };
+    const auto tokens = [&](int id) { return from_.values()[static_cast<size_t>(id)].kind == ValueKind::tokens; };
+    const auto divided = [&](int id) { return place(id).has == Has::width || tokens(id); };
     if (node.op->gathers_width()) {
       const auto inputs = each_input(node, [&](int id) { return everything(id); });
       const Value whole = to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind);
@@ -175,8 +176,10 @@ class GraphSharder {
     check_vocabulary(table[0], node.module);
     check_uses(node, 0, TensorSplit::vocabulary);
     divide(node.parameters[0], 0, {table[0]});
-    const Value summand = to_.add_node(node.module, make_embedding_node(options, rank_, ranks_), {everything(node.inputs[0])},
-                                       node.parameters, options.width);
+    auto op = make_embedding_node(options, rank_, ranks_);
+    if (node.inputs.size() > 1) op = op->packed();
+    const auto inputs = each_input(node, [&](int id) { return everything(id); });
+    const Value summand = to_.add_node(node.module, std::move(op), inputs, node.parameters, options.width);
     return sum(node.module, summand, options.width);
   }
 

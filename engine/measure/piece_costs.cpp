@@ -19,8 +19,14 @@ std::string look_of(const Graph& graph, const StageCut& piece) {
   for (int i = piece.begin; i < piece.end; ++i) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     look += node.op->kind();
-    for (int value : node.inputs) look += fmt::format(" {}", graph.values()[static_cast<size_t>(value)].width);
-    for (int id : node.parameters) look += fmt::format(" {}", graph.parameters()[static_cast<size_t>(id)].shape.text());
+    for (int value : node.inputs) {
+      const ValueInfo& info = graph.values()[static_cast<size_t>(value)];
+      look += fmt::format(" {}{}", info.width, info.needs_gradient ? "" : "-");
+    }
+    for (int id : node.parameters) {
+      const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+      look += fmt::format(" {}{}", info.shape.text(), info.frozen ? "-" : "");
+    }
     look += fmt::format(" {};", graph.values()[static_cast<size_t>(node.output)].width);
   }
   return look;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
@@ -76,6 +77,96 @@ class CompiledAttention : public CompiledNode {
   std::unique_ptr<ops::Attention> op_;
 };
 
+// Attention of sequences that hold several documents: each document by itself, with an op for its length. Where the documents begin is
+// read from the tokens' positions, the last input, when it runs.
+class CompiledDocuments : public CompiledNode {
+ public:
+  CompiledDocuments(ops::Device& device, const ops::AttentionSpec& spec, const Shape& shape, bool training)
+      : device_(device), spec_(spec), shape_(shape), training_(training) {
+    const ops::AttentionSpec one = for_length(1);
+    saved_per_token_ = ops::align_up(ops::Attention::make(device, one)->saved_bytes());
+  }
+
+  void forward(Emitter& emit) override {
+    const Operands in = shape_.inputs(emit);
+    const BufferId at = emit.input(position_input()), dst = emit.output(), saved = training_ ? saved_memory(emit) : no_buffer;
+    emit.forward({in.q, in.k, in.v, at}, {dst, saved}, [=, this](const Run& run) {
+      for_each_document(run, at, [&](ops::Attention& op, int64_t token, void* workspace) {
+        op.forward(run.stream, part(in.q_in(run), token, spec_.q_stride), part(in.k_in(run), token, spec_.k_stride),
+                   part(in.v_in(run), token, spec_.v_stride), part(run.at(dst), token, width()), saved_of(run.at(saved), token), workspace);
+      });
+    });
+  }
+
+  void backward(Emitter& emit) override {
+    const Operands in = shape_.inputs(emit);
+    const BufferId at = emit.input(position_input()), dst = emit.output(), diff_dst = emit.output_gradient(), saved = saved_memory(emit);
+    std::vector<GradientTarget> targets;
+    std::vector<BufferId> diffs;
+    for (size_t k = 0; k < position_input(); ++k) {
+      targets.push_back(emit.begin_gradient(k, false));
+      diffs.push_back(targets[k] ? targets[k].diff : emit.workspace(emit.value_bytes_of_input(k)));
+    }
+    const Operands out{diffs.front(), diffs[shape_.packed ? 0 : 1], diffs.back(), 0, shape_.k_at(), shape_.v_at()};
+    emit.input_half({in.q, in.k, in.v, dst, diff_dst, saved, at}, diffs, [=, this](const Run& run) {
+      for_each_document(run, at, [&](ops::Attention& op, int64_t token, void* workspace) {
+        op.backward(run.stream, part(in.q_in(run), token, spec_.q_stride), part(in.k_in(run), token, spec_.k_stride),
+                    part(in.v_in(run), token, spec_.v_stride), part(run.at(dst), token, width()), part(run.at(diff_dst), token, width()),
+                    saved_of(run.at(saved), token), part(out.q_in(run), token, spec_.q_stride), part(out.k_in(run), token, spec_.k_stride),
+                    part(out.v_in(run), token, spec_.v_stride), workspace);
+      });
+    });
+    for (size_t k = 0; k < position_input(); ++k) emit.finish_gradient(k, targets[k]);
+  }
+
+ private:
+  size_t position_input() const { return shape_.packed ? 1 : 3; }
+  int64_t width() const { return spec_.heads * spec_.head_dim; }
+  ops::AttentionSpec for_length(int64_t length) const {
+    ops::AttentionSpec spec = spec_;
+    spec.batch = 1;
+    spec.length = length;
+    return spec;
+  }
+  BufferId saved_memory(Emitter& emit) const {
+    return emit.saved("saved", saved_per_token_ * static_cast<size_t>(spec_.batch * spec_.length));
+  }
+  void* part(void* memory, int64_t token, int64_t stride) const {
+    return static_cast<std::byte*>(memory) + static_cast<size_t>(token * stride) * shape_.element;
+  }
+  void* saved_of(void* memory, int64_t token) const {
+    return memory ? static_cast<std::byte*>(memory) + static_cast<size_t>(token) * saved_per_token_ : nullptr;
+  }
+
+  template <class Body>
+  void for_each_document(const Run& run, BufferId positions, const Body& body) {
+    const auto tokens = static_cast<size_t>(spec_.batch * spec_.length);
+    host_.resize(tokens);
+    run.stream.copy(host_.data(), run.at(positions), tokens * sizeof(int32_t));
+    run.stream.wait();
+    for (int64_t begin = 0, end = 0; begin < static_cast<int64_t>(tokens); begin = end) {
+      const int64_t border = (begin / spec_.length + 1) * spec_.length;  // of the sequence
+      for (end = begin + 1; end < border && host_[static_cast<size_t>(end)] != 0;) ++end;
+      auto& op = ops_[end - begin];
+      if (!op) op = ops::Attention::make(device_, for_length(end - begin));
+      if (workspace_.bytes() < op->workspace_bytes()) {
+        run.stream.wait();
+        workspace_ = ops::Buffer(device_.shared_from_this(), op->workspace_bytes());
+      }
+      body(*op, begin, workspace_.data());
+    }
+  }
+
+  ops::Device& device_;
+  ops::AttentionSpec spec_;
+  Shape shape_;
+  bool training_;
+  size_t saved_per_token_ = 0;  // saved memory grows with the length
+  std::vector<int32_t> host_;
+  std::map<int64_t, std::unique_ptr<ops::Attention>> ops_;  // by length of a document
+  ops::Buffer workspace_;
+};
+
 class CompiledCachedAttention : public CompiledNode {
  public:
   CompiledCachedAttention(ops::Device& device, const ops::CachedAttentionSpec& spec, const Shape& shape, int64_t sequences)
@@ -108,6 +199,11 @@ class AttentionNode : public NodeOp {
     if (options_.scale == 0.0f) options_.scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim));
   }
   const char* kind() const override { return "attention"; }
+  std::shared_ptr<const NodeOp> packed() const override {
+    auto copy = std::make_shared<AttentionNode>(*this);
+    copy->documents_ = true;
+    return copy;
+  }
   bool writes_cache() const override { return true; }
   int64_t cache_elements(const CompileOptions& options) const override { return 2 * options_.kv_heads * options_.head_dim * kept(options); }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
@@ -127,11 +223,10 @@ class AttentionNode : public NodeOp {
           ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
                                    kv_stride, kept(options), options_.scale, options.type, options_.window, options_.cap},
           shape, std::max(options.cache_sequences, options.batch));
-    return std::make_unique<CompiledAttention>(
-        device,
-        ops::AttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
-                           kv_stride, options_.scale, options.type, options_.window, options_.cap},
-        shape, options.training);
+    const ops::AttentionSpec spec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride,
+                                  kv_stride,     kv_stride,      options_.scale, options.type,      options_.window,   options_.cap};
+    if (documents_) return std::make_unique<CompiledDocuments>(device, spec, shape, options.training);
+    return std::make_unique<CompiledAttention>(device, spec, shape, options.training);
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
@@ -140,7 +235,9 @@ class AttentionNode : public NodeOp {
     AttentionOptions mine = options_;
     mine.heads /= ranks;
     mine.kv_heads /= ranks;
-    return make_attention_node(mine, packed_);
+    auto part = std::make_shared<AttentionNode>(mine, packed_);
+    part->documents_ = documents_;
+    return part;
   }
 
  private:
@@ -151,6 +248,7 @@ class AttentionNode : public NodeOp {
 
   AttentionOptions options_;
   bool packed_;
+  bool documents_ = false;  // several in a sequence: one more input
 };
 
 }  // namespace

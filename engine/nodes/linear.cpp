@@ -1,5 +1,6 @@
 // Linear as a node: residual and earlier gradients are added inside the matrix products.
 #include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/weight_linear.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -35,6 +36,48 @@ class CompiledLinear : public CompiledNode {
   std::unique_ptr<ops::Linear> op_;
 };
 
+// A frozen weight that is stored narrower: it is widened for each product, one weight at a time.
+class CompiledPackedLinear : public CompiledNode {
+ public:
+  CompiledPackedLinear(ops::Device& device, const ops::LinearSpec& spec, const ops::PackedWeight& weight)
+      : spec_(spec),
+        weight_(weight),
+        forward_(ops::WeightLinear::make(device, {.rows = spec.rows, .weight = weight, .bias = spec.bias, .residual = spec.residual})),
+        backward_(ops::Linear::make(device, spec)) {}
+
+  void forward(Emitter& emit) override {
+    const BufferId src = emit.input(0), weight = emit.parameter(0), bias = spec_.bias ? emit.parameter(1) : no_buffer;
+    const BufferId residual = spec_.residual ? emit.residual() : no_buffer, dst = emit.output();
+    const BufferId workspace = forward_->workspace_bytes() ? emit.workspace(forward_->workspace_bytes()) : no_buffer;
+    emit.forward({src, weight, bias, residual}, {dst, workspace}, [=, op = forward_.get()](const Run& run) {
+      op->forward(run.stream, {.src = run.as<float>(src),
+                               .weight = run.at(weight),
+                               .bias = run.as<float>(bias),
+                               .residual = run.as<float>(residual),
+                               .dst = run.as<float>(dst),
+                               .workspace = run.at(workspace)});
+    });
+  }
+
+  void backward(Emitter& emit) override {
+    const BufferId weight = emit.parameter(0), diff_dst = emit.output_gradient();
+    const GradientTarget target = emit.begin_gradient(0, true);
+    if (!target) return;
+    const BufferId wide = emit.workspace(static_cast<size_t>(weight_.out * weight_.in) * sizeof(float));
+    emit.input_half({diff_dst, weight, target.add}, {target.diff, wide}, [=, op = backward_.get(), packed = weight_](const Run& run) {
+      ops::widen(run.stream, packed, run.at(weight), run.as<float>(wide));
+      op->backward_input(run.stream, run.at(diff_dst), run.at(wide), run.at(target.add), run.at(target.diff));
+    });
+    emit.finish_gradient(0, target);
+  }
+
+ private:
+  ops::LinearSpec spec_;
+  ops::PackedWeight weight_;
+  std::unique_ptr<ops::WeightLinear> forward_;
+  std::unique_ptr<ops::Linear> backward_;
+};
+
 class LinearNode : public NodeOp {
  public:
   LinearNode(int64_t in, const LinearOptions& options, int64_t counted_out) : in_(in), counted_out_(counted_out), options_(options) {}
@@ -52,11 +95,16 @@ class LinearNode : public NodeOp {
     spec.rows = options.batch * options.length;
     spec.in = in_;
     spec.out = options_.out;
-    spec.layout = storage_layout(device, graph.parameters()[static_cast<size_t>(node.parameters[0])]);
+    const ParameterInfo& weight = graph.parameters()[static_cast<size_t>(node.parameters[0])];
+    spec.layout = storage_layout(device, weight);
     spec.bias = options_.bias;
     spec.residual = plan.residual >= 0;
     spec.add_diff_src = plan.add_gradient[0];
     spec.type = options.type;
+    if (weight.is_packed()) {
+      spec.layout = ops::WeightLayout::out_in;
+      return std::make_unique<CompiledPackedLinear>(device, spec, packed_weight(weight, weight.storage));
+    }
     return std::make_unique<CompiledLinear>(device, spec);
   }
 

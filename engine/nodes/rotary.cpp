@@ -13,18 +13,20 @@ namespace {
 
 class CompiledRotary : public CompiledNode {
  public:
-  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches)
+  // packed: the tokens' positions are the second input; the op sees every token as a sequence of its own.
+  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches, bool packed)
       : batch_(spec.batch),
         op_(ops::Rotary::make(device, spec)),
         frequencies_{options.frequencies(switches ? options.switches_at : positions)},
         factor_(options.factor),
         positions_(positions),
-        switches_(switches) {
+        switches_(switches),
+        packed_(packed) {
     if (switches) frequencies_.push_back(options.frequencies(positions));
   }
 
   void forward(Emitter& emit) override {
-    const BufferId src = emit.input(0), dst = emit.output(), first = emit.positions();
+    const BufferId src = emit.input(0), dst = emit.output(), first = packed_ ? emit.input(1) : emit.positions();
     const auto [cosines, sines] = tables(emit);
     emit.forward({src, cosines, sines, first}, {dst}, [=, op = op_.get(), skip = switches_ ? batch_ : 0](const Run& run) {
       const auto* rows = run.as<int32_t>(first);
@@ -33,12 +35,12 @@ class CompiledRotary : public CompiledNode {
   }
 
   void backward(Emitter& emit) override {
-    const BufferId diff_dst = emit.output_gradient();
+    const BufferId diff_dst = emit.output_gradient(), first = packed_ ? emit.input(1) : no_buffer;
     const auto [cosines, sines] = tables(emit);
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
-    emit.input_half({diff_dst, cosines, sines}, {target.diff}, [=, op = op_.get()](const Run& run) {
-      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), nullptr, run.at(target.diff));
+    emit.input_half({diff_dst, cosines, sines, first}, {target.diff}, [=, op = op_.get()](const Run& run) {
+      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), run.as<int32_t>(first), run.at(target.diff));
     });
     emit.finish_gradient(0, target);
   }
@@ -69,13 +71,15 @@ class CompiledRotary : public CompiledNode {
   float factor_;
   int64_t positions_;
   bool switches_;
+  bool packed_;
 };
 
 class RotaryNode : public NodeOp {
  public:
-  explicit RotaryNode(const RotaryOptions& options) : options_(options) {
+  explicit RotaryNode(const RotaryOptions& options, bool packed = false) : options_(options), packed_(packed) {
     if (options_.turned < 0) options_.turned = options_.heads;
   }
+  std::shared_ptr<const NodeOp> packed() const override { return std::make_shared<RotaryNode>(options_, true); }
   const char* kind() const override { return "rotary"; }
   int64_t rotary_switch() const override { return options_.switches_at; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
@@ -85,11 +89,11 @@ class RotaryNode : public NodeOp {
                                         const CompileOptions& options) const override {
     const int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
     const bool switches = options_.switches_at > 0 && options.cache_capacity > options_.switches_at;
-    ops::RotarySpec spec{options.batch, options.length, options_.heads, options_.head_dim, width, width, options.type};
+    ops::RotarySpec spec{packed_ ? options.batch * options.length : options.batch, packed_ ? 1 : options.length, options_.heads, options_.head_dim, width, width, options.type};
     spec.turned = options_.turned;
     spec.half = static_cast<int64_t>(options_.frequencies(positions).size());
     spec.parts = options_.parts;
-    return std::make_unique<CompiledRotary>(device, spec, options_, positions, switches);
+    return std::make_unique<CompiledRotary>(device, spec, options_, positions, switches, packed_);
   }
 
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
@@ -98,11 +102,12 @@ class RotaryNode : public NodeOp {
     RotaryOptions mine = options_;
     mine.heads /= ranks;
     mine.turned /= ranks;
-    return make_rotary_node(mine);
+    return std::make_shared<RotaryNode>(mine, packed_);
   }
 
  private:
   RotaryOptions options_;
+  bool packed_;
 };
 
 }  // namespace

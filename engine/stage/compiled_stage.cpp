@@ -133,12 +133,12 @@ struct CompiledStage::Builder {
   }
 
   // The values of a cut one after the other: offsets, and the bytes of all.
-  std::vector<size_t> message_offsets(const std::vector<int>& values, size_t& bytes) const {
+  std::vector<size_t> message_offsets(const std::vector<int>& values, size_t& bytes, bool of_gradients = false) const {
     std::vector<size_t> offsets;
     bytes = 0;
     for (int id : values) {
       offsets.push_back(bytes);
-      bytes += ops::align_up(emit.value_bytes(id));
+      if (!of_gradients || value(id).needs_gradient) bytes += ops::align_up(emit.value_bytes(id));
     }
     return offsets;
   }
@@ -165,7 +165,9 @@ struct CompiledStage::Builder {
   void place_operands() {
     for (const ParameterRange& range : stage.parameters_.ranges()) {
       const BufferId weights = fixed(Region::parameters, range.compute_offset, range.compute_bytes);
-      const BufferId gradient = fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float));
+      const bool frozen = graph.parameters()[static_cast<size_t>(range.id)].frozen;
+      const BufferId gradient =
+          frozen ? no_buffer : fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float));
       emit.set_parameter(range.id, weights, gradient);
       operands.push_back({range.id, weights, gradient});
     }
@@ -184,6 +186,8 @@ struct CompiledStage::Builder {
     }
     in_offsets = message_offsets(cut.receives, stage.bytes_in_);
     out_offsets = message_offsets(cut.sends, stage.bytes_out_);
+    gradients_out = message_offsets(cut.receives, stage.gradient_bytes_out_, true);
+    gradients_in = message_offsets(cut.sends, stage.gradient_bytes_in_, true);
     for (size_t k = 0; k < cut.receives.size(); ++k) {
       const int id = cut.receives[k];
       emit.set_value(id, fixed(Region::values_in, in_offsets[k], emit.value_bytes(id)));
@@ -221,7 +225,8 @@ struct CompiledStage::Builder {
     emit.set_targets({&input_half, &input_half, &weight_half});
     again.clear();
     for (size_t k = 0; k < cut.sends.size(); ++k)
-      emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, out_offsets[k], emit.value_bytes(cut.sends[k])));
+      if (value(cut.sends[k]).needs_gradient)
+        emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, gradients_in[k], emit.value_bytes(cut.sends[k])));
     std::string current;
     for (size_t at = order.size(); at-- > 0;) {
       const int i = order[at];
@@ -244,13 +249,14 @@ struct CompiledStage::Builder {
     for (size_t k = again.size(); k-- > 0;) drop_unused(input_half, again[k].first, again[k].second, &weight_half);
     for (size_t k = 0; k < cut.receives.size(); ++k) {
       const int id = cut.receives[k];
+      if (!value(id).needs_gradient) continue;
       const BufferId made = emit.gradient(id);
       if (made == no_buffer) {  // nothing here or later depends on it
         const size_t bytes = emit.value_bytes(id);
-        const BufferId out = fixed(Region::gradients_out, in_offsets[k], bytes);
+        const BufferId out = fixed(Region::gradients_out, gradients_out[k], bytes);
         input_half.push_back({"message", "zero", {}, {out}, [=](const Run& run) { run.stream.zero(run.at(out), bytes); }});
       } else {  // a loss makes its gradient in the forward, when there is no block of gradients yet
-        send_from(made, is_made_by_forward(made), Region::gradients_out, in_offsets[k], input_half);
+        send_from(made, is_made_by_forward(made), Region::gradients_out, gradients_out[k], input_half);
       }
     }
   }
@@ -264,6 +270,7 @@ struct CompiledStage::Builder {
   std::vector<Final> find_finals(const Program& program) const {
     std::vector<Final> found;
     for (const Operand& one : operands) {
+      if (one.gradient == no_buffer) continue;  // frozen
       bool written = false;
       Final final{0, one.parameter};
       for (size_t i = 0; i < program.size(); ++i) {
@@ -287,7 +294,8 @@ struct CompiledStage::Builder {
     BufferId weights, gradient;
   };
   std::vector<Operand> operands;
-  std::vector<size_t> in_offsets, out_offsets;   // of what the stage receives and sends, in a message of values or of their gradients
+  std::vector<size_t> in_offsets, out_offsets;   // of what the stage receives and sends, in a message of values
+  std::vector<size_t> gradients_out, gradients_in;  // of the same values' gradients in theirs
   std::set<int> differentiated;                  // parameters of the nodes that the gradient reaches
   std::vector<std::pair<size_t, size_t>> again;  // ranges of instructions that run a forward again
 };

@@ -29,12 +29,15 @@ class CompiledStage {
   int64_t positions_offset() const { return positions_offset_; }
 
   // Messages: all values that cross a cut lie in one piece, in the order of the cut's receives and sends, and so do their gradients. The
-  // bytes that come from the stage before and go to the next one; gradients take as many the other way.
+  // bytes that come from the stage before and go to the next one; the other way go the gradients of those values that need one (none
+  // where nothing below is trained).
   size_t bytes_in() const { return bytes_in_; }
   size_t bytes_out() const { return bytes_out_; }
+  size_t gradient_bytes_in() const { return gradient_bytes_in_; }    // from the next stage
+  size_t gradient_bytes_out() const { return gradient_bytes_out_; }  // to the stage before
   // What a microbatch needs of both.
   BlockBytes activation_block() const { return {layout_.activations, bytes_in_, bytes_out_}; }
-  BlockBytes gradient_block() const { return {layout_.gradients, bytes_out_, bytes_in_}; }
+  BlockBytes gradient_block() const { return {layout_.gradients, gradient_bytes_in_, gradient_bytes_out_}; }
   const std::vector<BufferId>& received() const { return received_; }
   // The stage itself reads what it has sent: the values in its backward, the gradients in its weight half.
   bool keeps_values_out() const { return keeps_values_out_; }
@@ -75,7 +78,7 @@ class CompiledStage {
   size_t cache_bytes_ = 0, input_bytes_ = 0;
   int64_t positions_offset_ = -1;
   std::vector<std::pair<int, size_t>> input_offsets_;
-  size_t bytes_in_ = 0, bytes_out_ = 0;
+  size_t bytes_in_ = 0, bytes_out_ = 0, gradient_bytes_in_ = 0, gradient_bytes_out_ = 0;
   bool keeps_values_out_ = false, keeps_gradients_out_ = false;
   std::vector<BufferId> received_;
   std::vector<Final> final_in_full_, final_in_weight_;

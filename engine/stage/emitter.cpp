@@ -69,7 +69,19 @@ BufferId Emitter::output() {
 }
 
 BufferId Emitter::parameter(size_t k) const { return parameters_.at(node_->parameters[k]).first; }
-BufferId Emitter::parameter_gradient(size_t k) const { return parameters_.at(node_->parameters[k]).second; }
+
+bool Emitter::trains_node() const {
+  return std::ranges::any_of(node_->parameters, [&](int id) { return !is_frozen(id); });
+}
+
+BufferId Emitter::parameter_gradient(size_t k) {
+  const int id = node_->parameters[k];
+  if (!is_frozen(id)) return parameters_.at(id).second;
+  if (!trains_node()) return no_buffer;
+  BufferId& scratch = unwanted_.try_emplace({index_, k}, no_buffer).first->second;
+  if (scratch == no_buffer) scratch = make(static_cast<size_t>(graph_.parameters()[static_cast<size_t>(id)].shape.count()) * sizeof(float));
+  return scratch;
+}
 
 BufferId Emitter::saved(const std::string& name, size_t bytes) {
   if (bytes == 0) return no_buffer;
@@ -110,6 +122,7 @@ void Emitter::forget(int index) {
 void Emitter::begin_backward() {
   gradients_.clear();
   written_.clear();
+  unwanted_.clear();
   if (!by_forward_) by_forward_ = Made{values_, saved_};
   values_ = by_forward_->values;
   saved_ = by_forward_->saved;
@@ -157,12 +170,15 @@ void Emitter::input_half(std::vector<BufferId> reads, std::vector<BufferId> writ
 }
 
 void Emitter::parameter_gradients(std::vector<BufferId> reads, std::vector<BufferId> also_writes, WeightBody body) {
+  if (!trains_node()) return;
   std::vector<BufferId> writes, fresh;
   for (size_t k = 0; k < node_->parameters.size(); ++k) {
     writes.push_back(parameter_gradient(k));
+    if (is_frozen(node_->parameters[k])) continue;
     if (written_.insert(node_->parameters[k]).second) fresh.push_back(writes.back());
   }
-  const bool shared = fresh.size() < writes.size();
+  const auto trained = std::ranges::count_if(node_->parameters, [&](int id) { return !is_frozen(id); });
+  const bool shared = static_cast<long>(fresh.size()) < trained;
   std::vector<std::pair<BufferId, size_t>> clear;  // beside a shared weight: these start from zero
   if (shared)
     for (BufferId id : fresh) clear.emplace_back(id, buffers_[static_cast<size_t>(id)].bytes);

@@ -47,7 +47,8 @@ class Emitter {
   BufferId input(size_t k) { return read(node_->inputs[k]); }
   BufferId output();  // made on first use
   BufferId parameter(size_t k) const;
-  BufferId parameter_gradient(size_t k) const;
+  // no_buffer where all of the node's parameters are frozen; of a frozen one beside others it is scratch memory.
+  BufferId parameter_gradient(size_t k);
   BufferId residual() { return residual_ < 0 ? no_buffer : read(residual_); }
   // Memory that forward keeps for backward (statistics, probabilities), by name.
   BufferId saved(const std::string& name, size_t bytes);
@@ -131,7 +132,10 @@ class Emitter {
   BufferId positions_ = no_buffer;
   size_t cache_bytes_ = 0, constant_bytes_ = 0;
   std::map<std::string, std::pair<BufferId, std::vector<float>>> constants_;
+  bool is_frozen(int parameter) const { return graph_.parameters()[static_cast<size_t>(parameter)].frozen; }
+  bool trains_node() const;
   std::map<int, std::pair<BufferId, BufferId>> parameters_;
+  std::map<std::pair<int, size_t>, BufferId> unwanted_;  // gradients of frozen parameters whose op writes them beside others'
   std::map<std::pair<int, std::string>, BufferId> saved_;
   struct Made {
     std::map<int, BufferId> values;

@@ -44,7 +44,7 @@ std::vector<RowTable> row_tables(const Graph& graph, const StageCut& cut) {
   for (int i : needed_nodes(graph, cut, true, false, false)) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     const auto first = node.op->first_token();
-    if (!first || users[node.parameters.front()] != 1) continue;
+    if (!first || users[node.parameters.front()] != 1 || graph.parameters()[static_cast<size_t>(node.parameters.front())].frozen) continue;
     const ValueInfo& tokens = graph.values()[static_cast<size_t>(node.inputs.front())];
     if (tokens.kind != ValueKind::tokens || tokens.producer >= 0) continue;
     const ops::Shape& shape = graph.parameters()[static_cast<size_t>(node.parameters.front())].shape;
@@ -57,14 +57,18 @@ GradientOrder gradient_order(const Graph& graph, const StageCut& cut) {
   GradientOrder result;
   // The backward goes through the nodes in reverse: a parameter is final after the first node that uses it.
   std::set<int> placed;
+  const auto frozen = [&](int id) { return graph.parameters()[static_cast<size_t>(id)].frozen; };
   for (int i : needed_nodes(graph, cut, true, false, false)) {
     const auto& parameters = graph.nodes()[static_cast<size_t>(i)].parameters;
     for (size_t k = parameters.size(); k-- > 0;)
-      if (placed.insert(parameters[k]).second) result.used.push_back(parameters[k]);
+      if (!frozen(parameters[k]) && placed.insert(parameters[k]).second) result.used.push_back(parameters[k]);
   }
   std::ranges::reverse(result.used);
   for (int id : cut.parameters)
-    if (!placed.contains(id)) result.unused.push_back(id);
+    if (frozen(id))
+      result.frozen.push_back(id);
+    else if (!placed.contains(id))
+      result.unused.push_back(id);
   return result;
 }
 

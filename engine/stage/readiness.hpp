@@ -16,6 +16,7 @@ std::vector<bool> one_row_nodes(const Graph& graph);
 struct GradientOrder {
   std::vector<int> used;    // parameters in the order in which their gradients are final: that of the backward's weight halves
   std::vector<int> unused;  // of the stage, but the loss does not depend on them
+  std::vector<int> frozen;  // get none
 };
 // A table of which a batch touches few rows: the others' gradient is zero.
 struct RowTable {

@@ -67,6 +67,7 @@ FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& opt
     for (size_t i : bucket) members.push_back(order[i]);
     add(members);
   }
+  layout.reduced = layout.count;
   if (!rest.empty()) add(rest);
   return layout;
 }

@@ -58,6 +58,7 @@ struct FlatLayout {
   std::vector<Bucket> buckets;    // one after the other, without gaps between them
   std::vector<FlatPlace> places;  // by offset
   size_t count = 0;               // elements, with what alignment adds
+  size_t reduced = 0;             // of these, in buckets that are reduced: they come first, and alone have gradients
 };
 
 // Items in the order in which their gradients become final. Every place is aligned, and every bucket can be cut into `shards` aligned

@@ -1,6 +1,7 @@
-// AdamW and SGD over the flat buffers of a rank's stages (sharded: over its parts of them), with learning-rate schedules.
+// AdamW, SGD, Muon and Adafactor over the flat buffers of a rank's stages (sharded: over its parts of them), with learning-rate schedules.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,31 +10,41 @@
 
 namespace ppengine::engine {
 
-enum class OptimizerKind { adamw, sgd };
-OptimizerKind parse_optimizer(std::string_view name);  // adamw | sgd; ConfigError otherwise
+// muon: Muon for the matrices of hidden layers, AdamW for all others.
+enum class OptimizerKind { adamw, sgd, muon, adafactor };
+OptimizerKind parse_optimizer(std::string_view name);  // adamw | sgd | muon | adafactor; ConfigError otherwise
+const char* name_of(OptimizerKind kind);
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double momentum = 0.0;       // sgd
+  double muon_momentum = 0.95;
   double weight_decay = 0.01;  // adamw: decoupled; sgd: L2
   bool decay_1d = true;        // false: norms and biases are spared
+  ops::Type state_type = ops::Type::f32;  // bf16: AdamW's moments take half the memory, and are rounded at random without bias
 };
 
-enum class LrShape { constant, cosine };
-LrShape parse_lr_schedule(std::string_view name);  // constant | cosine
+enum class LrShape { constant, cosine, wsd };
+LrShape parse_lr_schedule(std::string_view name);  // constant | cosine | wsd
 
 struct LrSchedule {
   LrShape shape = LrShape::constant;
   double peak = 1e-3;
   int64_t warmup = 0;             // steps; the k-th of them (from 1) runs at peak * k / warmup
-  int64_t steps = 0;              // cosine: falls from peak after the warm-up towards zero at the end of the run
+  int64_t steps = 0;              // of the run. cosine: falls from peak after the warm-up towards the minimum at its end
+  int64_t decay = 0;              // wsd: of these the last, in which it falls in a straight line, to reach the minimum with the last one
+  double minimum = 0;             // cosine and wsd: it never falls below this
   double at(int64_t step) const;  // of step number `step`, from 1
 };
+
+class AdafactorUpdates;
+class MuonUpdates;
 
 class Optimizer {
  public:
   Optimizer(ModelRank& model, const OptimizerOptions& options);
+  ~Optimizer();
 
   // One update from the gradients, each multiplied by `gradient_scale` as it is read. Parameters that the loss does not depend on stay as
   // they are.
@@ -47,7 +58,9 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   // The state that a checkpoint holds beside each parameter: "exp_avg", "exp_avg_sq" or "momentum_buffer".
   std::vector<std::string> state_names() const;
-  float* state(int stage, size_t which) const;
+  // In f32: itself, or where it is kept narrower a copy until the next call, which store_state puts back.
+  float* state(int stage, size_t which);
+  void store_state(int stage, size_t which);
 
  private:
   struct Range {  // of this rank's parts, with one weight decay
@@ -59,11 +72,16 @@ class Optimizer {
     std::vector<std::vector<Range>> buckets;
     std::vector<ops::Buffer> state;
   };
+  void adamw(ops::Stream& stream, const Stage& stage, const Range& range, float* values, const float* gradients, void* copy, double lr,
+             double gradient_scale);
   const Stage& find(int stage) const;
   ModelRank& model_;
   OptimizerOptions options_;
   std::vector<Stage> stages_;
   int64_t steps_ = 0;
+  ops::Buffer wide_;                   // of state(), where it is kept narrower
+  std::unique_ptr<MuonUpdates> muon_;  // null: another optimizer
+  std::unique_ptr<AdafactorUpdates> adafactor_;
 };
 
 }  // namespace ppengine::engine

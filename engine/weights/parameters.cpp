@@ -36,6 +36,11 @@ void in_parallel(size_t count, size_t elements, const Body& body) {
 }
 
 void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
+  if (info.init == Init::uniform) {
+    const uint64_t from = mix(seed) ^ hash_text(info.name);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = info.scale * ((static_cast<float>(mix(from + i) >> 40) + 0.5f) * 0x1p-23f - 1.0f);
+    return;
+  }
   if (info.init != Init::normal) {
     std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
     return;
@@ -75,7 +80,10 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
   std::vector<FlatItem> items;
   items.reserve(ids.size());
-  for (int id : ids) items.push_back({id, static_cast<size_t>(graph.parameters()[static_cast<size_t>(id)].shape.count()), 0});
+  for (int id : ids) {
+    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
+  }
   return make_layout(items, {.caps = {SIZE_MAX}});
 }
 
@@ -84,17 +92,26 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     : graph_(graph), compute_type_(compute), layout_(std::move(layout)), shard_(shard), weights_(weights) {
   const bool packed = weights.format != ops::WeightFormat::f32;
   PPENGINE_ASSERT(!packed || (!training && !sharded() && compute == ops::Type::f32));
+  value_count_ = layout_.count;
   size_t bucket = 0, packed_bytes = 0;
   for (const FlatPlace& place : layout_.places) {
     while (place.offset >= layout_.buckets[bucket].end) ++bucket;
     const ParameterInfo& info = graph.parameters()[static_cast<size_t>(place.id)];
-    const bool narrow = packed && info.linear_weight;
+    const ops::WeightStorage storage = storage_of(info);
+    const bool narrow = storage.format != ops::WeightFormat::f32;
+    if (info.is_packed() && !packed && packed_bytes == 0) {  // from here on packed ones lie behind the values
+      PPENGINE_ASSERT(!sharded() && compute == ops::Type::f32);
+      value_count_ = place.offset;
+      packed_bytes = ops::align_up(place.offset * sizeof(float));
+    }
+    const bool apart = packed || packed_bytes > 0;
+    PPENGINE_ASSERT(packed || narrow == apart);
     const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
     ParameterRange range{
         place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, static_cast<int>(bucket)};
-    range.compute_offset = packed ? packed_bytes : range.offset * ops::size_of(compute);
-    range.compute_bytes = narrow ? packed_weight(info, weights).bytes() : range.count * ops::size_of(compute);
-    packed_bytes += ops::align_up(range.compute_bytes);
+    range.compute_offset = apart ? packed_bytes : range.offset * ops::size_of(compute);
+    range.compute_bytes = narrow ? packed_weight(info, storage).bytes() : range.count * ops::size_of(compute);
+    if (apart) packed_bytes += ops::align_up(range.compute_bytes);
     ranges_.push_back(range);
     const Bucket& in = layout_.buckets[bucket];
     const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
@@ -106,13 +123,21 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
   if (packed)
     copy_ = ops::Buffer(device, packed_bytes, counter);
   else
-    values_ = ops::Buffer(device, room(whole_values()) * sizeof(float), counter);
-  if (training) gradients_ = ops::Buffer(device, room(shard_.whole_gradients) * sizeof(float), counter);
+    values_ = ops::Buffer(device, packed_bytes > 0 ? packed_bytes : room(whole_values()) * sizeof(float), counter);
+  if (training) {
+    const size_t trained = shard_.whole_gradients ? trained_count() : local_trained_count();
+    gradients_ = ops::Buffer(device, std::max(trained, flat_alignment) * sizeof(float), counter);
+  }
   if (compute != ops::Type::f32) copy_ = ops::Buffer(device, room(shard_.whole_weights) * ops::size_of(compute), counter);
   ops::Stream stream(device);
   for (const ops::Buffer* buffer : {&values_, &gradients_, &copy_})  // the gaps stay zero: norms of gradients and updates go over them
     if (buffer->data() && training) stream.zero(buffer->data(), buffer->bytes());
   stream.wait();
+}
+
+ops::WeightStorage ParameterStore::storage_of(const ParameterInfo& info) const {
+  if (info.is_packed()) return info.storage;
+  return info.linear_weight ? weights_ : ops::WeightStorage{};
 }
 
 const ParameterRange* ParameterStore::find(int id) const {
@@ -123,7 +148,8 @@ const ParameterRange* ParameterStore::find(int id) const {
 std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
   std::vector<std::pair<size_t, size_t>> found;
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    const size_t end = ranges_[i].offset + ranges_[i].count, next = i + 1 < ranges_.size() ? ranges_[i + 1].offset : count();
+    const size_t end = ranges_[i].offset + ranges_[i].count,
+                 next = std::min(i + 1 < ranges_.size() ? ranges_[i + 1].offset : count(), trained_count());
     if (end < next) found.emplace_back(end, next);
   }
   return found;
@@ -153,9 +179,9 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
                            std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
-  if (divides_inputs(info) && weights_.has_scales()) {
+  if (divides_inputs(info) && storage_of(info).has_scales()) {
     const auto packed = pack_whole_and_take(info, whole);
-    stream.copy(copy_.at(range.compute_offset), packed.data(), packed.size());
+    stream.copy(static_cast<std::byte*>(compute()) + range.compute_offset, packed.data(), packed.size());
     return stream.wait();
   }
   std::vector<float> part, turned;
@@ -166,7 +192,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
     source = part.data();
   }
   // What a CPU computes with is ordinary memory: it is written in place.
-  const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32;
+  const bool in_place = stream.device().info().is_cpu, packs = weights_.format != ops::WeightFormat::f32 || info.is_packed();
   if (in_place) stream.wait();
   // All of it in one place: turned as it is written.
   const bool directly = in_place && !packs && !sharded();
@@ -194,7 +220,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
 std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& info, std::span<const float> whole) const {
   ParameterInfo undivided = info;
   undivided.shape = info.whole_shape();
-  const ops::PackedWeight all = packed_weight(undivided, weights_), part = packed_weight(info, weights_);
+  const ops::PackedWeight all = packed_weight(undivided, storage_of(info)), part = packed_weight(info, storage_of(info));
   const int64_t begin = stretch_of(all.in, info.placement.rank, info.placement.ranks).begin;
   if (begin % all.group() != 0 && all.groups() > 1)
     throw ConfigError(
@@ -215,13 +241,13 @@ std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& 
 
 void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const {
   const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
-  std::byte* const target = copy_.at(range.compute_offset);
+  std::byte* const target = static_cast<std::byte*>(compute()) + range.compute_offset;
   std::vector<std::byte> packed;
   const void* from = source.data();
   if (info.linear_weight) {
     const bool in_place = stream.device().info().is_cpu;
     if (!in_place) packed.resize(range.compute_bytes);
-    ops::pack(packed_weight(info, weights_), source, in_place ? std::span(target, range.compute_bytes) : std::span(packed));
+    ops::pack(packed_weight(info, storage_of(info)), source, in_place ? std::span(target, range.compute_bytes) : std::span(packed));
     if (in_place) return;
     from = packed.data();
   }

@@ -56,6 +56,11 @@ class ParameterStore {
   const ParameterRange* find(int id) const;
   const std::vector<Bucket>& buckets() const { return layout_.buckets; }
   size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
+  // Of that, what lies in values() in f32: packed weights (ParameterInfo::storage) come last.
+  size_t value_count() const { return value_count_; }
+  // Of all, what has gradients and optimizer state: not what is frozen or unused, which comes last.
+  size_t trained_count() const { return layout_.reduced; }
+  size_t local_trained_count() const { return layout_.reduced / static_cast<size_t>(shard_.ranks); }
   // What this rank holds of it: part `rank` of every bucket.
   const Shard& shard() const { return shard_; }
   bool sharded() const { return shard_.ranks > 1; }
@@ -69,12 +74,13 @@ class ParameterStore {
   bool whole_values() const { return shard_.whole_weights && compute_type_ == ops::Type::f32; }
   const Bucket& bucket_of(const ParameterRange& range) const { return layout_.buckets[static_cast<size_t>(range.bucket)]; }
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }  // by local
-  // Parts of the flat buffer that belong to no parameter: [begin, end). Few and short.
+  // Parts of the gradients' flat buffer that belong to no parameter: [begin, end). Few and short.
   std::vector<std::pair<size_t, size_t>> gaps() const;
 
   float* values() const { return values_.as<float>(); }        // null where weights are stored narrower (inference)
   float* gradients() const { return gradients_.as<float>(); }  // null when not training
-  // The weights that compute reads: the values themselves, their copy in bf16, or the weights of linears packed and the others in f32.
+  // The weights that compute reads: the values themselves and behind them packed ones, their copy in bf16, or in inference the weights of
+  // linears packed and the others in f32.
   void* compute() const { return copy_.data() ? copy_.data() : values_.data(); }
   void* compute_copy() const { return copy_.data(); }  // null when compute is f32
   ops::Type compute_type() const { return compute_type_; }
@@ -100,6 +106,8 @@ class ParameterStore {
   }
   // `shift`: from a piece's place among the parts to its place behind `target`.
   void place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift, std::span<const float> whole) const;
+  // How a parameter lies in what compute reads.
+  ops::WeightStorage storage_of(const ParameterInfo& info) const;
   void load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const;
   std::vector<std::byte> pack_whole_and_take(const ParameterInfo& info, std::span<const float> whole) const;
 
@@ -111,6 +119,7 @@ class ParameterStore {
   std::vector<ParameterRange> ranges_;
   std::vector<ParameterPiece> pieces_;
   ops::Buffer values_, gradients_, copy_;
+  size_t value_count_ = 0;
   bool gathered_ = false;
 };
 

@@ -11,10 +11,10 @@ namespace ppengine::engine {
 
 Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores,
                    const std::shared_ptr<ops::Device>& device, bool training, ops::MemoryCounter& counter)
-    : data_(*options.data), stages_(std::move(stages)), stores_(std::move(stores)) {
+    : data_(*options.data), stages_(std::move(stages)), stores_(std::move(stores)), device_(device), counter_(counter) {
   for (const ParameterStore* one : stores_) {
     parameter_stride_ = std::max(parameter_stride_, ops::align_up(one->count() * ops::size_of(one->compute_type())));
-    gradient_stride_ = std::max(gradient_stride_, ops::align_up(one->count() * sizeof(float)));
+    gradient_stride_ = std::max(gradient_stride_, ops::align_up(std::max(one->trained_count(), flat_alignment) * sizeof(float)));
   }
   if (stores_.empty()) return;
   whole_weights_ = stores_.front()->shard().whole_weights;
@@ -116,10 +116,18 @@ void Sharding::end_gradients(int stage) {
 const float* Sharding::gather(int stage, const float* local, ops::Stream& stream) {
   const ParameterStore& from = store(stage);
   const bool values = local == from.values() && from.whole_values(), gradients = local == from.gradients() && whole_gradients_;
-  float* const whole = values ? from.values() : whole_gradients_ ? from.gradients() : gradient_memory_.as<float>();
+  // Frozen parameters have values, but no room among the gradients.
+  const bool of_values = local == from.values(), fits = !of_values || from.trained_count() == from.count();
+  if (!values && !fits && file_memory_.bytes() < from.count() * sizeof(float))
+    file_memory_ = ops::Buffer(device_, from.count() * sizeof(float), &counter_);
+  float* const whole = values             ? from.values()
+                       : !fits            ? file_memory_.as<float>()
+                       : whole_gradients_ ? from.gradients()
+                                          : gradient_memory_.as<float>();
   PPENGINE_ASSERT(whole != nullptr);
   std::vector<comm::Pending> parts;
   for (const Bucket& bucket : from.buckets()) {
+    if (!of_values && !bucket.reduced()) continue;
     const size_t begin = values ? from.value_begin(bucket) : gradients ? from.gradient_begin(bucket) : from.local_begin(bucket);
     parts.push_back(gather_bucket(bucket, local + begin, whole, ops::Type::f32, stream));
   }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <functional>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <ppengine/base/file.hpp>
 #include <ppengine/models/data/addition.hpp>
 #include <ppengine/models/data/counter_random.hpp>
+#include <ppengine/models/data/jsonl.hpp>
 #include <ppengine/models/files/npy.hpp>
 
 namespace ppengine::models {
@@ -158,9 +160,16 @@ std::unique_ptr<TokenSource> open_bin(const std::string& path, const DataOptions
 
 }  // namespace
 
+void TokenSource::read_positions(std::uint64_t, std::span<std::int32_t> positions) const {
+  std::iota(positions.begin(), positions.end(), 0);
+}
+
 std::unique_ptr<TokenSource> open_data(const std::string& data, const DataOptions& options) {
   if (options.vocabulary <= 0) throw ConfigError("data: the vocabulary's size is needed");
   if (data.ends_with(".npy") && options.sequence_length == 0 && NpyFile(data).shape().size() == 2) return open_npy(data, options);
+  if (data.ends_with(".jsonl")) return open_jsonl(data, options);
+  if (options.pack || options.variable_lengths)
+    throw ConfigError(fmt::format("--pack and --lengths variable are for FILE.jsonl, whose examples differ in length, not for {}", data));
   if (options.sequence_length < 1 || options.sequence_length > INT32_MAX - 1)
     throw ConfigError(fmt::format("--seq-len {}: a sequence length of at least 1 is needed", options.sequence_length));
   if (data.ends_with(".npy")) return open_npy(data, options);
@@ -168,7 +177,7 @@ std::unique_ptr<TokenSource> open_data(const std::string& data, const DataOption
   if (data.ends_with(".txt")) return open_text(data, options);
   if (data == "task:addition") return addition::make_source(options);
   if (data == "synthetic") return std::make_unique<SyntheticSource>(options);
-  throw ConfigError(fmt::format("--data {}: use FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic", data));
+  throw ConfigError(fmt::format("--data {}: use FILE.npy, FILE.bin, FILE.txt, FILE.jsonl, task:addition or synthetic", data));
 }
 
 }  // namespace ppengine::models

@@ -26,6 +26,13 @@ class TokenSource {
   // FileError naming file, index and value for a token that is not below the vocabulary.
   virtual void read(std::uint64_t index, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const = 0;
   virtual std::string name() const = 0;
+  // Tokens of the sequence before padding (whose targets are masked); only sources of examples have any.
+  virtual std::int64_t used(std::uint64_t /*index*/) const { return length(); }
+  // Whether a sequence may hold several documents; and by token the position in its document, from 0.
+  virtual bool packed() const { return false; }
+  virtual void read_positions(std::uint64_t index, std::span<std::int32_t> positions) const;
+  // Whether microbatches are to be as long as their longest sequence.
+  virtual bool variable_lengths() const { return false; }
 };
 
 struct DataOptions {
@@ -33,9 +40,13 @@ struct DataOptions {
   std::int64_t vocabulary = 0;           // required: ids at or above are refused
   std::uint64_t seed = 0;                // of made-up data (synthetic, task:addition)
   std::optional<Tokenizer> tokenizer{};  // for text
+  std::vector<std::int32_t> end_tokens{};  // for examples: the first one is put behind each
+  std::filesystem::path folder{};          // of the model, for its chat template; empty: none
+  std::int64_t positions = 0;              // that the model has: no sequence is longer; 0: any
+  bool pack = false, variable_lengths = false;  // FILE.jsonl: several documents in a sequence; microbatches as long as they need
 };
 
-// FILE.npy, FILE.bin, FILE.txt, task:addition or synthetic. FileError for files, ConfigError for the rest.
+// FILE.npy, FILE.bin, FILE.txt, FILE.jsonl, task:addition or synthetic. FileError for files, ConfigError for the rest.
 std::unique_ptr<TokenSource> open_data(const std::string& data, const DataOptions& options);
 
 // Where in the data a run is: saved in checkpoints.

@@ -99,6 +99,17 @@ bool is_as_saved(const fs::path& folder, const std::string& name) {
   return json["files"].contains(name) && number(json["files"][name]) == crc_of(folder / name);
 }
 
+std::vector<std::string> saved_files(const fs::path& folder) {
+  std::error_code failed;
+  std::vector<std::string> names;
+  if (!fs::exists(folder / checksums_file, failed)) return names;
+  const nlohmann::json json = read_checksums(folder);
+  for (const char* kind : {"files", "tensors"})
+    for (const auto& [name, unused] : json[kind].items())
+      if (name.find('/') == std::string::npos) names.push_back(name);
+  return names;
+}
+
 Verification verify_folder(const fs::path& folder) {
   std::error_code failed;
   if (!fs::exists(folder / checksums_file, failed))

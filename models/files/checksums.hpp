@@ -32,6 +32,9 @@ class Checksums {
 // Whether a small file (no tensors) of the folder is one that was saved there, and unchanged since.
 bool is_as_saved(const std::filesystem::path& folder, const std::string& name);
 
+// Names of the files that the last save has put into the folder; none where it has no checksums.
+std::vector<std::string> saved_files(const std::filesystem::path& folder);
+
 struct Verification {
   std::int64_t tensors = 0, files = 0;  // that are as they were saved
   std::vector<std::string> damaged;     // a text each

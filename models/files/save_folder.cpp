@@ -121,6 +121,24 @@ void commit_save(const fs::path& folder) {
   finish_save(folder);
 }
 
+void copy_save(const fs::path& folder, const fs::path& to) {
+  const fs::path part = to.string() + ".part";
+  std::error_code failed;
+  fs::remove_all(part, failed);
+  fs::create_directories(part);
+  std::vector<std::string> names = saved_files(folder);
+  names.emplace_back(checksums_file);
+  for (const std::string& name : names) {
+    if (!fs::exists(folder / name, failed)) continue;
+    fs::create_hard_link(folder / name, part / name, failed);
+    if (failed) fs::copy_file(folder / name, part / name);
+  }
+  sync_folder(part);
+  fs::remove_all(to, failed);
+  fs::rename(part, to);
+  sync_folder(to.parent_path());
+}
+
 void finish_save(const fs::path& folder) {
   const fs::path whole = folder / whole_name;
   std::error_code failed;

@@ -3,13 +3,52 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include <ppengine/base/error.hpp>
 #include <ppengine/models/files/checksums.hpp>
+#include <ppengine/models/build.hpp>
 #include <ppengine/models/files/parameters.hpp>
 
 namespace ppengine::models {
 
-void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files) {
+namespace {
+
+void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const engine::ParameterRange& range, const engine::ParameterInfo& info,
+               const Adapter& adapter) {
+  const StoredTensor* const tensor = adapter.find(info.name);
+  const auto elements = static_cast<std::size_t>(info.whole_shape().count());
+  PPENGINE_ASSERT(tensor && tensor->elements == elements);
+  std::vector<float> host(elements);
+  read_f32(*tensor, 0, elements, host.data());
+  parameters.load(stream, range, host);
+}
+
+}  // namespace
+
+void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& adapter) {
+  for (int stage : model.stages()) {
+    engine::ParameterStore& parameters = model.parameters(stage);
+    for (const engine::ParameterRange& range : parameters.ranges()) {
+      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      if (is_adapter_parameter(info.name)) load_term(parameters, stream, range, info, adapter);
+    }
+    parameters.refresh(stream);
+  }
+  stream.wait();
+}
+
+void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelSource& source) {
+  PPENGINE_ASSERT(source.folder);
+  if (source.adapter.empty()) return load_weights(model, stream, source.config, WeightFiles::open(*source.folder));
+  const Adapter adapter = Adapter::open(source.adapter);
+  load_weights(model, stream, source.config, WeightFiles::open(*source.folder), &adapter);
+}
+
+void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files, const Adapter* adapter) {
+  const auto& all = model.graph().parameters();
+  const bool merges = adapter && std::ranges::none_of(all, is_adapter_parameter, &engine::ParameterInfo::name);
+  if (merges) adapter->check(*build_graph(config));
   const auto list = list_parameters(config);
   const auto stored = match_parameters(config, files);
   const Checksums checksums(files.path());
@@ -19,17 +58,23 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
     for (const engine::ParameterRange& range : parameters.ranges()) {
       const engine::ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
       const auto elements = static_cast<size_t>(info.whole_shape().count());
+      if (is_adapter_parameter(info.name)) {
+        if (adapter) load_term(parameters, stream, range, info, *adapter);
+        continue;
+      }
+      const bool changed = merges && adapter->changes(info.name);
       size_t index = 0;
       while (index < list.size() && list[index].name != info.name) ++index;
       PPENGINE_ASSERT(index < list.size() && stored[index]->elements == elements);
       const StoredTensor& tensor = *stored[index];
       checksums.verify(tensor);
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
-      if (tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
+      if (!changed && tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
         parameters.load(stream, range, {mapped, elements});
       } else {
         host.resize(elements);
         read_f32(tensor, 0, elements, host.data());
+        if (changed) adapter->add_to(info, host);
         parameters.load(stream, range, host);
       }
       release_mapped(tensor.data, tensor.bytes);

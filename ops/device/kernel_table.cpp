@@ -55,6 +55,7 @@ constexpr Name names[] = {
     {"optimizer", "sum_final"},
     {"optimizer", "adamw"},
     {"optimizer", "adamw_copy"},
+    {"optimizer", "adamw_narrow"},
     {"optimizer", "sgd"},
 };
 static_assert(std::size(names) == static_cast<size_t>(PlainKernel::count));

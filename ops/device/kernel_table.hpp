@@ -48,6 +48,7 @@ enum class PlainKernel : uint8_t {
   sum_final,
   adamw,
   adamw_copy,
+  adamw_narrow,
   sgd,
   count
 };

@@ -29,6 +29,33 @@ KERNEL_1D adamw_copy(float* parameter, const float* gradient, float* moment1, fl
   adamw_update<true>(parameter, gradient, moment1, moment2, copy, count, chunk, scale, decay, step, root, rest1, beta2, rest2, epsilon);
 }
 
+// Up or down with chances such that the mean is the value: bits that are cut off are compared with random ones.
+inline bf16_bits to_bf16_at_random(float value, unsigned random) {
+  const unsigned bits = sycl::bit_cast<unsigned>(value);
+  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+  return static_cast<bf16_bits>((finite ? bits + (random & 0xffffu) : bits) >> 16);
+}
+
+// Moments in bf16; copy may be null. The random bits are a hash of step and element.
+KERNEL_1D adamw_narrow(float* parameter, const float* gradient, bf16_bits* moment1, bf16_bits* moment2, bf16_bits* copy, long count,
+                       long chunk, float scale, float decay, float step, float root, float rest1, float beta2, float rest2, float epsilon,
+                       int number) {
+  for_chunk(count, chunk, [=](long i) {
+    const float g = gradient[i] * scale, before = load(moment1, i);
+    const float m = before + (g - before) * rest1;
+    const float v = load(moment2, i) * beta2 + rest2 * g * g;
+    const float p = parameter[i] * decay - step * m / (sycl::sqrt(v) / root + epsilon);
+    unsigned hash = static_cast<unsigned>(i) * 0x9E3779B9u ^ static_cast<unsigned>(number) * 0x85EBCA6Bu;
+    hash = (hash ^ (hash >> 16)) * 0x7FEB352Du;
+    hash = (hash ^ (hash >> 15)) * 0x846CA68Bu;
+    hash ^= hash >> 16;
+    moment1[i] = to_bf16_at_random(m, hash);
+    moment2[i] = to_bf16_at_random(v, hash >> 16);
+    parameter[i] = p;
+    if (copy) copy[i] = to_bf16(p);
+  });
+}
+
 // torch.optim.SGD: d = g + weight_decay · p; velocity = momentum · velocity + d (d at first); p -= lr · velocity.
 // velocity and copy may be null. The momentum is passed as 0 at first: what lies in velocity then does not count.
 KERNEL_1D sgd(float* parameter, const float* gradient, float* velocity, bf16_bits* copy, long count, long chunk, float scale, float lr,
@@ -42,6 +69,21 @@ KERNEL_1D sgd(float* parameter, const float* gradient, float* velocity, bf16_bit
     const float p = parameter[i] - lr * d;
     parameter[i] = p;
     if (copy) copy[i] = to_bf16(p);
+  });
+}
+
+// torch.optim.Adafactor. average += weight · (factor · sums - average)
+KERNEL_1D adafactor_average(float* average, const float* sums, long count, long chunk, float factor, float weight) {
+  for_chunk(count, chunk, [=](long i) { average[i] += weight * (factor * sums[i] - average[i]); });
+}
+
+// update = g / sqrt(estimate): of a matrix row[i] · column[j] / mean of row, of a vector (column is null) row itself.
+KERNEL_1D adafactor_update(const float* gradient, const float* row, const float* column, const float* row_sum, float* update, long count,
+                           long chunk, long columns, float scale, float inverse_rows, float epsilon) {
+  const float mean = column ? sycl::fmax(*row_sum * inverse_rows, epsilon) : 1.0f;
+  for_chunk(count, chunk, [=](long i) {
+    const float estimate = column ? row[i / columns] * column[i % columns] / mean : row[i];
+    update[i] = gradient[i] * scale / sycl::sqrt(sycl::fmax(estimate, epsilon * epsilon));
   });
 }
 

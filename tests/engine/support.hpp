@@ -109,13 +109,13 @@ inline void collect(Trainer& trainer, Outcome& into) {
   ops::Stream& stream = trainer.pipeline().stream();
   for (int stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
-    const auto copy = [&](const float* local) {  // sharded: all data-parallel ranks give their parts
-      std::vector<float> whole(store.count());
+    const auto copy = [&](const float* local, size_t count) {  // sharded: all data-parallel ranks give their parts
+      std::vector<float> whole(count);
       stream.copy(whole.data(), trainer.whole(stage, local), whole.size() * sizeof(float));
       stream.wait();
       return whole;
     };
-    const auto gradients = copy(store.gradients()), values = copy(store.values());
+    const auto gradients = copy(store.gradients(), store.trained_count()), values = copy(store.values(), store.count());
     std::lock_guard lock(mutex);
     if (trainer.mesh().place().data == 0)
       for (const ParameterRange& range : store.ranges()) {
@@ -131,7 +131,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
           else
             whole = part;
         };
-        put(gradients.data(), into.gradients[info.name]);
+        if (range.offset < store.trained_count()) put(gradients.data(), into.gradients[info.name]);
         put(values.data(), into.weights[info.name]);
       }
   }

@@ -16,7 +16,9 @@ namespace ppengine::test {
 inline std::filesystem::path data_folder() { return std::filesystem::path(PPENGINE_SOURCE_DIR) / "tests/models/data"; }
 
 struct TemporaryFolder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("ppengine_test_models_" + std::to_string(::getpid()));
+  static inline int made = 0;  // there may be several at a time
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("ppengine_test_models_" + std::to_string(::getpid()) + "_" + std::to_string(++made));
   TemporaryFolder() { std::filesystem::create_directories(path); }
   ~TemporaryFolder() { std::filesystem::remove_all(path); }
   std::filesystem::path write(const std::string& name, const std::string& text) const {

@@ -1,0 +1,149 @@
+// Adafactor's update.
+#include <ppengine/engine/weights/adafactor.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/optimizer.hpp>
+
+namespace ppengine::engine {
+namespace {
+
+constexpr double beta2_decay = -0.8, least_scale = 1e-3, clip = 1.0;
+constexpr float epsilon = std::numeric_limits<float>::epsilon();
+
+}  // namespace
+
+AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& options) : model_(model), options_(options) {
+  if (model.sharding()) throw ConfigError("--optimizer adafactor works on whole matrices: it does not go with --shard");
+  const auto room = [&](int64_t count) { return ops::Buffer(model.device(), static_cast<size_t>(count) * sizeof(float), &model.memory()); };
+  ops::Stream stream(model.device());
+  int64_t largest = 1, side = 1;
+  for (int stage : model.stages())
+    for (const ParameterRange& range : model.parameters(stage).ranges()) {
+      if (!model.parameters(stage).bucket_of(range).reduced()) continue;  // never gets a gradient
+      const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+      if (info.placement.is_split()) throw ConfigError("--optimizer adafactor works on whole matrices: it does not go with --tp");
+      if (info.shape.rank() > 2) throw ConfigError(fmt::format("--optimizer adafactor: {} has more than two dimensions", info.name));
+      Means means;
+      const bool matrix = info.shape.rank() == 2;
+      means.rows = matrix ? info.shape[range.transposed ? 1 : 0] : 1;
+      means.columns = matrix ? info.shape[range.transposed ? 0 : 1] : info.shape.count();
+      means.row = room(matrix ? means.rows : means.columns);
+      stream.zero(means.row.data(), means.row.bytes());
+      if (matrix) {
+        means.column = room(means.columns);
+        stream.zero(means.column.data(), means.column.bytes());
+      }
+      largest = std::max(largest, info.shape.count());
+      side = std::max({side, means.rows, means.columns});
+      means_.emplace(std::pair(stage, range.id), std::move(means));
+    }
+  squares_ = room(largest);
+  turned_ = room(largest);
+  sums_ = room(side);
+  scratch_ = ops::Buffer(model.device(), ops::reduce_workspace() + ops::buffer_alignment, &model.memory());
+  stream.wait();
+}
+
+// The means of the squared gradient move towards it by `weight`.
+void AdafactorUpdates::add_means(ops::Stream& stream, Means& means, const float* gradient, double gradient_scale, float weight) {
+  const int64_t count = means.rows * means.columns;
+  const auto square = static_cast<float>(gradient_scale * gradient_scale);
+  ops::multiply(stream, ops::Type::f32, gradient, gradient, squares_.data(), count);
+  if (!means.column.data()) return ops::adafactor_average(stream, means.row.as<float>(), squares_.as<float>(), count, square, weight);
+  ops::sum_rows(stream, ops::Type::f32, squares_.data(), sums_.as<float>(), means.rows, means.columns, false);
+  ops::adafactor_average(stream, means.column.as<float>(), sums_.as<float>(), means.columns, square / static_cast<float>(means.rows), weight);
+  ops::transpose(stream, squares_.as<float>(), turned_.as<float>(), means.rows, means.columns);
+  ops::sum_rows(stream, ops::Type::f32, turned_.data(), sums_.as<float>(), means.columns, means.rows, false);
+  ops::adafactor_average(stream, means.row.as<float>(), sums_.as<float>(), means.rows, square / static_cast<float>(means.columns), weight);
+}
+
+double AdafactorUpdates::root_mean_square(ops::Stream& stream, const float* values, int64_t count) {
+  float squares = 0;
+  ops::sum_squares(stream, values, scratch_.as<float>(), count, scratch_.at(ops::buffer_alignment));
+  stream.copy(&squares, scratch_.data(), sizeof squares);
+  stream.wait();
+  return std::sqrt(double(squares) / double(count));
+}
+
+void AdafactorUpdates::update(ops::Stream& stream, int stage, size_t bucket, int64_t step, double lr, double gradient_scale) {
+  ParameterStore& store = model_.parameters(stage);
+  if (!store.buckets()[bucket].reduced()) return;
+  const auto weight = static_cast<float>(std::pow(double(step), beta2_decay));
+  const double rate = std::min(lr, 1.0 / std::sqrt(double(step)));
+  for (int id : store.buckets()[bucket].parameters) {
+    Means& means = means_.at({stage, id});
+    const ParameterRange& range = *store.find(id);
+    const int64_t count = means.rows * means.columns;
+    float* const values = store.values() + range.offset;
+    const float* const gradient = store.gradients() + range.offset;
+    add_means(stream, means, gradient, gradient_scale, weight);
+    if (means.column.data()) ops::sum(stream, means.row.as<float>(), sums_.as<float>(), means.rows, scratch_.at(ops::buffer_alignment));
+    ops::adafactor_update(stream, {means.rows, means.columns, static_cast<float>(gradient_scale), epsilon}, gradient, means.row.as<float>(),
+                          means.column.as<float>(), sums_.as<float>(), squares_.as<float>());
+    const double size = std::max(least_scale, root_mean_square(stream, values, count)) * rate;
+    const double too_large = std::max(1.0, root_mean_square(stream, squares_.as<float>(), count) / clip);
+    const bool spared = !options_.decay_1d && !means.column.data();
+    if (!spared && options_.weight_decay != 0)
+      ops::scale(stream, ops::Type::f32, values, static_cast<float>(1.0 - lr * options_.weight_decay), count);
+    ops::scale(stream, ops::Type::f32, squares_.data(), static_cast<float>(-size / too_large), count);
+    ops::add(stream, ops::Type::f32, values, squares_.data(), values, count);
+    if (void* const copies = store.compute_copy())
+      ops::cast(stream, ops::Type::f32, values, store.compute_type(),
+                static_cast<std::byte*>(copies) + range.offset * ops::size_of(store.compute_type()), count);
+  }
+}
+
+std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, int stage) const {
+  const ParameterStore& store = model_.parameters(stage);
+  std::vector<float> flat(store.trained_count());
+  for (const auto& [key, means] : means_) {
+    if (key.first != stage) continue;
+    float* const to = flat.data() + store.find(key.second)->offset;
+    std::vector<float> row(means.row.bytes() / sizeof(float)), column(means.column.bytes() / sizeof(float));
+    stream.copy(row.data(), means.row.data(), means.row.bytes());
+    if (!column.empty()) stream.copy(column.data(), means.column.data(), means.column.bytes());
+    stream.wait();
+    if (column.empty()) {
+      std::ranges::copy(row, to);
+      continue;
+    }
+    double mean = 0;
+    for (float one : row) mean += double(one) / double(row.size());
+    for (size_t i = 0; i < row.size(); ++i)
+      for (size_t j = 0; j < column.size(); ++j)
+        to[i * column.size() + j] = mean > 0 ? static_cast<float>(double(row[i]) * column[j] / mean) : 0.0f;
+  }
+  return flat;
+}
+
+void AdafactorUpdates::collect(ops::Stream& stream, int stage, const std::vector<float>& flat) {
+  const ParameterStore& store = model_.parameters(stage);
+  for (auto& [key, means] : means_) {
+    if (key.first != stage) continue;
+    const float* const from = flat.data() + store.find(key.second)->offset;
+    if (!means.column.data()) {
+      stream.copy(means.row.data(), from, means.row.bytes());
+      stream.wait();
+      continue;
+    }
+    const auto rows = static_cast<size_t>(means.rows), columns = static_cast<size_t>(means.columns);
+    std::vector<double> row(rows), column(columns);
+    for (size_t i = 0; i < rows; ++i)
+      for (size_t j = 0; j < columns; ++j) row[i] += from[i * columns + j], column[j] += from[i * columns + j];
+    std::vector<float> row_means(rows), column_means(columns);
+    std::ranges::transform(row, row_means.begin(), [&](double sum) { return static_cast<float>(sum / double(columns)); });
+    std::ranges::transform(column, column_means.begin(), [&](double sum) { return static_cast<float>(sum / double(rows)); });
+    stream.copy(means.row.data(), row_means.data(), means.row.bytes());
+    stream.copy(means.column.data(), column_means.data(), means.column.bytes());
+    stream.wait();
+  }
+}
+
+}  // namespace ppengine::engine

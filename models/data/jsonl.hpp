@@ -1,0 +1,18 @@
+// FILE.jsonl: a line per example (documents.hpp). A sequence is one example, cut off at its length and padded; or, packed, several.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ppengine/models/data/data.hpp>
+
+namespace ppengine::models {
+
+std::unique_ptr<TokenSource> open_jsonl(const std::string& path, const DataOptions& options);
+
+// Which examples share a sequence: first fit in the order of the file, with a bounded number of sequences open at a time. lengths: of the
+// examples, none above `length`. Every example is in one of the lists, which are in the order of their first example.
+std::vector<std::vector<std::uint64_t>> pack_first_fit(const std::vector<std::int64_t>& lengths, std::int64_t length);
+
+}  // namespace ppengine::models

@@ -1,0 +1,192 @@
+// Reading and describing LoRA adapters.
+#include <ppengine/models/files/adapter.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include <ppengine/base/detail/json.hpp>
+#include <ppengine/base/error.hpp>
+
+namespace ppengine::models {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view prefix = "base_model.model.";
+
+// "base_model.model.X.lora_A.weight" (or .lora_A.default.weight) is X.lora_A.weight here. Empty: no tensor of a low-rank term.
+std::string own_name(std::string name) {
+  if (!name.starts_with(prefix)) return "";
+  name = name.substr(prefix.size());
+  for (const char* part : {".lora_A", ".lora_B"}) {
+    const std::size_t at = name.rfind(part);
+    if (at == std::string::npos) continue;
+    const std::string rest = name.substr(at + 7);
+    if (rest == ".weight" || rest == ".default.weight") return name.substr(0, at) + part + ".weight";
+  }
+  return "";
+}
+
+std::string module_of(const std::string& parameter) {
+  for (const char* end : {".lora_A.weight", ".lora_B.weight", ".weight"})
+    if (parameter.ends_with(end)) return parameter.substr(0, parameter.size() - std::string_view(end).size());
+  return parameter;
+}
+
+void refuse_unsupported(const JsonPlace& root) {
+  if (root.string_or("peft_type", "LORA") != "LORA") root.at("peft_type").refuse("must be LORA: other adapters are not supported");
+  if (root.boolean_or("use_dora", false)) root.at("use_dora").refuse("is not supported");
+  if (root.string_or("bias", "none") != "none") root.at("bias").refuse("must be none: trained biases are not supported");
+  for (const char* list : {"modules_to_save", "alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"})
+    if (const auto place = root.find(list); place && !place->json().empty()) place->refuse("is not supported");
+}
+
+std::vector<float> widened(const StoredTensor& tensor) {
+  std::vector<float> values(tensor.elements);
+  read_f32(tensor, 0, tensor.elements, values.data());
+  return values;
+}
+
+}  // namespace
+
+bool is_adapter_folder(const fs::path& folder) { return fs::exists(folder / adapter_config_file); }
+
+std::string adapter_tensor_name(const std::string& parameter) { return std::string(prefix) + parameter; }
+
+Adapter Adapter::open(const fs::path& folder) {
+  const fs::path config = folder / adapter_config_file;
+  if (!fs::exists(config))
+    throw FileError(fmt::format("{}: not an adapter: {} is missing; give a folder that peft or --save has written", folder.string(),
+                                adapter_config_file));
+  const nlohmann::json json = read_json(config, 1 << 24);
+  const JsonPlace root(json, config.string());
+  root.expect_object();
+  refuse_unsupported(root);
+  Adapter adapter;
+  adapter.folder_ = folder;
+  adapter.options_.rank = root.at("r").integer(1, 1 << 20);
+  adapter.options_.alpha = root.number_or("lora_alpha", 8.0, -1e9, 1e9);
+  adapter.options_.dropout = root.number_or("lora_dropout", 0.0, 0.0, 0.999999);
+  adapter.options_.rank_stabilized = root.boolean_or("use_rslora", false);
+  const fs::path file = folder / fmt::format("{}.safetensors", adapter_stem);
+  if (!fs::exists(file)) throw FileError(fmt::format("{}: is missing; adapters in other files (.bin) are not read", file.string()));
+  adapter.files_ = std::make_shared<WeightFiles>(WeightFiles::open(file));
+  std::set<std::string> modules;
+  for (const StoredTensor& tensor : adapter.files_->tensors()) {
+    const std::string name = own_name(tensor.name);
+    if (name.empty())
+      throw FileError(fmt::format("{}: tensor '{}' is no lora_A or lora_B of a linear: not supported", file.string(), tensor.name));
+    if (tensor.shape.size() != 2) throw FileError(fmt::format("{}: tensor '{}' is no matrix", file.string(), tensor.name));
+    adapter.tensors_[name] = &tensor;
+    modules.insert(module_of(name));
+  }
+  if (modules.empty()) throw FileError(fmt::format("{}: holds no tensors", file.string()));
+  for (const std::string& module : modules) {
+    const StoredTensor *a = adapter.find(module + ".lora_A.weight"), *b = adapter.find(module + ".lora_B.weight");
+    if (!a || !b) throw FileError(fmt::format("{}: {} has only one of lora_A and lora_B", file.string(), module));
+    if (a->shape[0] != b->shape[1])
+      throw FileError(fmt::format("{}: {}: lora_A has rank {}, lora_B {}", file.string(), module, a->shape[0], b->shape[1]));
+    adapter.options_.targets.push_back(module);
+    adapter.options_.ranks[module] = a->shape[0];
+  }
+  return adapter;
+}
+
+bool is_adapter_parameter(const std::string& name) { return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight"); }
+
+const StoredTensor* Adapter::find(const std::string& parameter) const {
+  const auto found = tensors_.find(parameter);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+bool Adapter::changes(const std::string& weight) const { return weight.ends_with(".weight") && find(module_of(weight) + ".lora_A.weight"); }
+
+void Adapter::check(const engine::Graph& graph) const {
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string module = module_of(name);
+    const int id = graph.find_parameter(module + ".weight");
+    if (id < 0) throw FileError(fmt::format("{}: tensor '{}': the model has no linear {}", tensor->file, tensor->name, module));
+    const engine::ParameterInfo& info = graph.parameters()[static_cast<std::size_t>(id)];
+    const bool out_in = info.file_layout == ops::WeightLayout::out_in, is_a = name.ends_with(".lora_A.weight");
+    const std::int64_t in = info.whole_shape()[out_in ? 1 : 0], out = info.whole_shape()[out_in ? 0 : 1];
+    if (!info.linear_weight || tensor->shape[is_a ? 1 : 0] != (is_a ? in : out))
+      throw FileError(fmt::format("{}: tensor '{}' has shape [{}, {}], and {} has {} inputs and {} outputs", tensor->file, tensor->name,
+                                  tensor->shape[0], tensor->shape[1], module, in, out));
+  }
+}
+
+bool Adapter::add_to(const engine::ParameterInfo& weight, std::span<float> whole) const {
+  if (!changes(weight.name)) return false;
+  const std::string module = module_of(weight.name);
+  const std::vector<float> a = widened(*find(module + ".lora_A.weight")), b = widened(*find(module + ".lora_B.weight"));
+  const bool out_in = weight.file_layout == ops::WeightLayout::out_in;
+  const auto rank = static_cast<std::size_t>(options_.rank_of(module)), in = a.size() / rank, out = b.size() / rank;
+  PPENGINE_ASSERT(whole.size() == in * out);
+  const auto scale = static_cast<float>(options_.scale(module));
+  // A row of the file at a time: [out, in], or [in, out] from the transposed factors.
+  const std::size_t rows = out_in ? out : in, columns = out_in ? in : out;
+  const auto work = [&](std::size_t begin, std::size_t end) {
+    std::vector<float> delta(columns);
+    for (std::size_t row = begin; row < end; ++row) {
+      std::ranges::fill(delta, 0.0f);
+      for (std::size_t k = 0; k < rank; ++k) {
+        const float factor = out_in ? b[row * rank + k] : a[k * in + row];
+        if (out_in)
+          for (std::size_t j = 0; j < columns; ++j) delta[j] += factor * a[k * in + j];
+        else
+          for (std::size_t j = 0; j < columns; ++j) delta[j] += factor * b[j * rank + k];
+      }
+      for (std::size_t j = 0; j < columns; ++j) whole[row * columns + j] += scale * delta[j];
+    }
+  };
+  const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (std::size_t t = 1; t < threads; ++t) workers.emplace_back([&, t] { work(rows * t / threads, rows * (t + 1) / threads); });
+  work(0, rows / threads);
+  return true;
+}
+
+std::string adapter_config_json(const engine::LoraOptions& options, const engine::Graph& graph, const std::string& base) {
+  std::set<std::string> targets;
+  bool fan_in_fan_out = false;
+  nlohmann::json ranks = nlohmann::json::object();
+  const auto adapted = engine::lora_modules(graph, options.targets);
+  for (const std::string& module : adapted) {
+    targets.insert(module.substr(module.rfind('.') + 1));
+    const int id = graph.find_parameter(module + ".weight");
+    if (id >= 0 && graph.parameters()[static_cast<std::size_t>(id)].file_layout == ops::WeightLayout::in_out) fan_in_fan_out = true;
+    if (options.rank_of(module) != options.rank) ranks[module] = options.rank_of(module);
+  }
+  // Names that end alike in modules that are not adapted need the whole path.
+  for (const engine::Node& node : graph.nodes()) {
+    const std::string name = node.module.substr(node.module.rfind('.') + 1);
+    const int id = graph.find_parameter(node.module + ".weight");
+    const bool linear = id >= 0 && graph.parameters()[static_cast<std::size_t>(id)].linear_weight;
+    if (!linear || !targets.contains(name) || std::ranges::find(adapted, node.module) != adapted.end()) continue;
+    targets = {adapted.begin(), adapted.end()};
+    break;
+  }
+  const nlohmann::json json{{"peft_type", "LORA"},
+                            {"task_type", "CAUSAL_LM"},
+                            {"base_model_name_or_path", base},
+                            {"r", options.rank},
+                            {"lora_alpha", options.alpha == double(static_cast<std::int64_t>(options.alpha))
+                                               ? nlohmann::json(static_cast<std::int64_t>(options.alpha))
+                                               : nlohmann::json(options.alpha)},
+                            {"lora_dropout", options.dropout},
+                            {"use_rslora", options.rank_stabilized},
+                            {"target_modules", targets},
+                            {"rank_pattern", ranks},
+                            {"alpha_pattern", nlohmann::json::object()},
+                            {"fan_in_fan_out", fan_in_fan_out},
+                            {"bias", "none"},
+                            {"use_dora", false},
+                            {"init_lora_weights", true},
+                            {"inference_mode", true},
+                            {"modules_to_save", nullptr}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace ppengine::models

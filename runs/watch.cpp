@@ -1,0 +1,27 @@
+// Notices about a training run.
+#include <ppengine/runs/watch.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ppengine::runs {
+
+std::optional<std::string> Watch::loss(const engine::StepResult& step) {
+  constexpr std::size_t window = 20;
+  std::optional<std::string> notice;
+  if (recent_.size() == window) {
+    double mean = 0, spread = 0;
+    for (double one : recent_) mean += one / double(window);
+    for (double one : recent_) spread += (one - mean) * (one - mean) / double(window);
+    const double limit = mean + std::max(6.0 * std::sqrt(spread), 0.25 * std::abs(mean));
+    if (step.loss > limit)
+      notice = fmt::format("step {}: the loss jumped to {:.4f}; the mean of the last {} steps is {:.4f}", step.step, step.loss, window, mean);
+    recent_.erase(recent_.begin());
+  }
+  recent_.push_back(step.loss);
+  return notice;
+}
+
+}  // namespace ppengine::runs

@@ -1,0 +1,287 @@
+// LoRA against peft (values from tests/models/reference/make_lora_reference.py), and .jsonl data: padded, of variable length and packed runs
+// against each other.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+#include <ppengine/comm/threads.hpp>
+#include <ppengine/models/build.hpp>
+#include <ppengine/models/data/jsonl.hpp>
+#include <ppengine/models/files/adapter.hpp>
+#include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/evaluation.hpp>
+#include <ppengine/runs/tensorboard.hpp>
+#include <ppengine/runs/training.hpp>
+
+#include "../models/helpers.hpp"
+
+using namespace ppengine;
+using namespace ppengine::models;
+using namespace ppengine::runs;
+using namespace ppengine::test;
+
+namespace {
+
+std::filesystem::path folder_of(const std::string& name) { return data_folder() / "pytorch" / name; }
+
+// The largest difference as a share of the largest expected value; not a number where one is.
+double difference(const StoredTensor& found, const StoredTensor& expected) {
+  std::vector<float> a(found.elements), b(expected.elements);
+  BOOST_REQUIRE_EQUAL(a.size(), b.size());
+  read_f32(found, 0, a.size(), a.data());
+  read_f32(expected, 0, b.size(), b.data());
+  double most = 0, largest = 1e-2;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double off = std::abs(double(a[i]) - double(b[i]));
+    if (!(off <= most)) most = off;
+    largest = std::max(largest, std::abs(double(b[i])));
+  }
+  return most / largest;
+}
+
+struct Layout {
+  const char* schedule = "1f1b";
+  int pipeline = 1, data = 1, tensor = 1, stages = 0, microbatches = 1;
+  bool shard = false;
+};
+
+engine::ParallelOptions parallel(const Layout& layout) {
+  static const auto device = ops::Device::open();
+  engine::ParallelOptions options;
+  options.schedule = layout.schedule;
+  options.pipeline = layout.pipeline;
+  options.data = layout.data;
+  options.tensor = layout.tensor;
+  options.stages = layout.stages;
+  options.microbatches = layout.microbatches;
+  options.shard = layout.shard;
+  options.device = device;
+  return options;
+}
+
+void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
+  comm::LocalOptions local;
+  const int ranks = options.pipeline * options.data * options.tensor;
+  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
+  comm::run_threads(ranks, local, rank);
+}
+
+struct Steps final : TrainingListener {
+  std::vector<double> losses, norms;
+  void stepped(const engine::StepResult& step, std::size_t) override {
+    losses.push_back(step.loss);
+    norms.push_back(step.grad_norm);
+  }
+};
+
+Steps train(const TrainingOptions& options) {
+  Steps steps;
+  on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+  return steps;
+}
+
+TrainingOptions ten_steps(const std::string& name, const Layout& layout) {
+  TrainingOptions options;
+  options.model = folder_of(name).string();
+  options.data.data = (data_folder() / "pytorch" / "tokens.npy").string();
+  options.data.batch_size = 4;
+  options.trainer.parallel = parallel(layout);
+  options.trainer.optimizer.beta2 = 0.95;
+  options.trainer.optimizer.epsilon = 1e-4;
+  options.trainer.grad_clip = 1.0;
+  options.lr.peak = 3e-3;
+  options.steps = 10;
+  return options;
+}
+
+void check_logits(const std::string& model, const std::string& adapter, const StoredTensor& expected, const Layout& layout = {}) {
+  const TemporaryFolder temporary;
+  EvaluationOptions options;
+  options.model = model;
+  options.adapter = adapter;
+  options.data.data = (data_folder() / "pytorch" / "tokens.npy").string();
+  options.parallel = parallel(layout);
+  options.logits = (temporary.path / "logits.safetensors").string();
+  on_ranks(options.parallel, [&](comm::Communicator& world) { run_evaluation(options, world); });
+  BOOST_TEST(difference(WeightFiles::open(options.logits).at("logits"), expected) < 2e-4);
+}
+
+const char* const adapted[] = {"gpt2_even", "llama_even"};
+
+std::string examples() {
+  std::string text;
+  for (int i = 0; i < 9; ++i) {
+    const std::string word(static_cast<std::size_t>(1 + 3 * i % 11), static_cast<char>('a' + i));
+    text += i % 3 == 0 ? nlohmann::json{{"prompt", word}, {"completion", word + word}}.dump() : nlohmann::json{{"text", word + "xyz"}}.dump();
+    text += i % 4 == 0 ? "\n\n" : "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(fine_tuning)
+
+BOOST_AUTO_TEST_CASE(ten_steps_of_lora_as_peft) {
+  const TemporaryFolder temporary;
+  const std::string save = (temporary.path / "adapter").string();
+  const Layout layouts[] = {{},
+                            {"interleavedzerobubble", 2, 1, 1, 2, 2},
+                            {"1f1b", 1, 2, 1, 0, 2},
+                            {"1f1b", 1, 1, 2, 0, 2},
+                            {"1f1b", 2, 2, 1, 0, 2, true},
+                            {"zbvzerobubble", 2, 1, 2, 4, 4}};
+  for (const std::string name : adapted) {
+    const auto folder = folder_of(name) / "lora";
+    const auto figures = nlohmann::json::parse(std::ifstream(folder / "expected.json"));
+    const auto expected = WeightFiles::open(folder / "expected.safetensors");
+    check_logits(folder_of(name).string(), folder.string(), expected.at("logits"));
+    for (const Layout& layout : layouts)
+      BOOST_TEST_CONTEXT(name << ", " << layout.schedule << ", " << layout.pipeline << " x " << layout.data << " x " << layout.tensor) {
+        TrainingOptions options = ten_steps(name, layout);
+        options.adapter = folder.string();
+        options.save = save;
+        const Steps steps = train(options);
+        BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
+        for (std::size_t i = 0; i < 10; ++i) {
+          BOOST_TEST(steps.losses[i] == figures["losses"][i].get<double>(), boost::test_tools::tolerance(2e-5));
+          BOOST_TEST(steps.norms[i] == figures["norms"][i].get<double>(), boost::test_tools::tolerance(2e-4));
+        }
+        const auto found = WeightFiles::open(std::filesystem::path(save) / "adapter_model.safetensors");
+        BOOST_TEST(found.tensors().size() + 2 == expected.tensors().size());
+        for (const StoredTensor& tensor : found.tensors()) BOOST_TEST(difference(tensor, expected.at(tensor.name)) < 2e-4, tensor.name);
+      }
+    check_logits(folder_of(name).string(), save, expected.at("logits_after"), {"1f1b", 1, 1, 2});
+    merge_adapter(folder_of(name), save, temporary.path / "merged");
+    check_logits((temporary.path / "merged").string(), "", expected.at("logits_after"), {"1f1b", 2, 1, 1, 0, 2});
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_is_resumed_as_if_it_had_gone_on) {
+  const TemporaryFolder temporary;
+  TrainingOptions options = ten_steps("gpt2_even", {});
+  options.lora = {.rank = 2, .targets = {}};
+  options.save = (temporary.path / "whole").string();
+  const Steps whole = train(options);
+  options.save = (temporary.path / "parts").string();
+  options.steps = 4;
+  options.keep = 2;
+  options.save_every = 2;
+  train(options);
+  BOOST_TEST(std::filesystem::exists(options.save + ".step-2"));
+  options.steps = 10;
+  options.resume = options.save;
+  options.save_async = true;
+  options.trainer.parallel = parallel({"1f1b", 2, 1, 1, 0, 2});
+  const Steps rest = train(options);
+  BOOST_REQUIRE_EQUAL(rest.losses.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) BOOST_TEST(rest.losses[i] == whole.losses[i + 4], boost::test_tools::tolerance(2e-5));
+  BOOST_TEST(std::filesystem::exists(options.save + ".step-8"));
+  BOOST_TEST(!std::filesystem::exists(options.save + ".step-2"));
+  BOOST_TEST(find_checkpoint(options.save)->step == 10);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_that_do_not_fit_are_refused_by_name) {
+  const auto error = [](const std::string& model, const std::string& adapter) {
+    return error_of([&] { Adapter::open(folder_of(adapter) / "lora").check(*build_graph(load_config(folder_of(model)))); });
+  };
+  BOOST_TEST(contains(error("gpt2_even", "llama_even"), "the model has no linear model.layers.0"));
+  BOOST_TEST(error("llama_even", "llama_even") == "no error");
+  BOOST_TEST(contains(error_of([] { Adapter::open(folder_of("gpt2_even")); }), "adapter_config.json is missing"));
+}
+
+BOOST_AUTO_TEST_CASE(examples_become_sequences_with_targets_for_what_is_learned) {
+  const TemporaryFolder temporary;
+  const auto file = temporary.write("data.jsonl", R"({"text": "abc"}
+
+{"prompt": "ab", "completion": "cd"}
+)");
+  const auto source = open_data(file.string(), {.sequence_length = 4, .vocabulary = 256});
+  BOOST_TEST(source->sequences() == 2u);
+  std::vector<std::int32_t> inputs(4), targets(4);
+  source->read(0, inputs, targets);
+  BOOST_TEST(inputs == (std::vector<std::int32_t>{'a', 'b', 0, 0}), boost::test_tools::per_element());
+  BOOST_TEST(targets == (std::vector<std::int32_t>{'b', 'c', -100, -100}), boost::test_tools::per_element());
+  source->read(1, inputs, targets);
+  BOOST_TEST(targets == (std::vector<std::int32_t>{-100, 'c', 'd', -100}), boost::test_tools::per_element());
+  BOOST_TEST(source->used(1) == 3);
+  const auto packed = open_data(file.string(), {.sequence_length = 6, .vocabulary = 256, .pack = true});
+  BOOST_TEST(packed->sequences() == 1u);
+  inputs.resize(6), targets.resize(6);
+  packed->read(0, inputs, targets);
+  BOOST_TEST(targets == (std::vector<std::int32_t>{'b', 'c', -100, 'c', 'd', -100}), boost::test_tools::per_element());
+  packed->read_positions(0, inputs);
+  BOOST_TEST(inputs == (std::vector<std::int32_t>{0, 1, 0, 1, 2, 0}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_line_that_is_wrong_is_named) {
+  const TemporaryFolder temporary;
+  const auto error = [&](const std::string& line) {
+    const auto file = temporary.write("data.jsonl", "{\"text\": \"fine\"}\n\n" + line + "\n");
+    return error_of([&] { open_data(file.string(), {.sequence_length = 4, .vocabulary = 256}); });
+  };
+  for (const char* line : {"{\"text\": ", "[1]", "{\"words\": 1}", "{\"text\": 5}", "{\"prompt\": \"a\"}", "{\"text\": \"\"}", "{\"messages\": []}"})
+    BOOST_TEST(contains(error(line), "data.jsonl: line 3"), line << ": " << error(line));
+}
+
+BOOST_AUTO_TEST_CASE(first_fit_leaves_out_nothing_and_never_overfills) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < 1000; ++i) lengths.push_back(1 + i * i % 97);
+  std::vector<int> seen(lengths.size());
+  const auto bins = pack_first_fit(lengths, 100);
+  for (const auto& bin : bins) {
+    std::int64_t sum = 0;
+    for (const std::uint64_t one : bin) sum += lengths[one], ++seen[one];
+    BOOST_TEST(sum <= 100);
+  }
+  BOOST_TEST(std::ranges::count(seen, 1) == 1000);
+  BOOST_TEST(bins.size() < 600u);  // 470 would be full
+}
+
+// Each run sees every example once: eight bytes' examples in sequences of their own, or packed.
+BOOST_AUTO_TEST_CASE(packed_and_variable_runs_equal_padded_ones) {
+  const TemporaryFolder temporary;
+  TrainingOptions options;
+  options.model = "demo";
+  options.data.data = temporary.write("data.jsonl", examples()).string();
+  options.data.sequence_length = 24;
+  options.data.batch_size = 9;
+  options.trainer.parallel = parallel({});
+  options.lr.peak = 1e-3;
+  options.steps = 1;
+  const Steps padded = train(options);
+  options.steps = 2;
+  const Steps twice = train(options);
+  options.data.variable_lengths = true;
+  options.trainer.parallel = parallel({"1f1b", 2, 1, 1, 0, 3});
+  const Steps variable = train(options);
+  for (std::size_t i = 0; i < 2; ++i) {
+    BOOST_TEST(variable.losses[i] == twice.losses[i], boost::test_tools::tolerance(1e-5));
+    BOOST_TEST(variable.norms[i] == twice.norms[i], boost::test_tools::tolerance(1e-5));
+  }
+  options.data.pack = true;
+  options.data.variable_lengths = false;
+  options.steps = 1;
+  const auto source = open_source(open_model("demo"), options.data);
+  options.data.batch_size = static_cast<std::int64_t>(source->sequences());
+  BOOST_TEST(options.data.batch_size < 9);
+  options.trainer.parallel = parallel({"zbvzerobubble", 2, 1, 1, 4, 2});
+  const Steps packed = train(options);
+  BOOST_TEST(packed.losses[0] == padded.losses[0], boost::test_tools::tolerance(1e-5));
+  BOOST_TEST(packed.norms[0] == padded.norms[0], boost::test_tools::tolerance(1e-5));
+}
+
+// The checksum of the first record is that of TensorFlow's own files with the same bytes: CRC-32C of "123456789" is 0xe3069283.
+BOOST_AUTO_TEST_CASE(event_files_have_records_of_the_right_form) {
+  const TemporaryFolder temporary;
+  TensorBoardFile file(temporary.path / "events");
+  file.write(7, {{"loss", 0.5}});
+  std::ifstream stream(file.path(), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  BOOST_TEST(contains(bytes, "brain.Event:2"));
+  const std::string scalar = std::string("\x0a\x0b\x0a\x04loss\x15\x00\x00\x00\x3f", 13);
+  BOOST_TEST(contains(bytes, scalar));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
