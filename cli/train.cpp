@@ -8,6 +8,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/engine/trainer.hpp>
+#include <ppengine/models/files/adapter.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 
 #include "commands.hpp"
@@ -212,7 +213,8 @@ void TrainFlags::run(CLI::App& command) {
   options.settings = settings_of(command);
   if (!options.resume.empty()) warn_of_differences(command, options.resume);
   survive_losses();
-  if (options.model.empty()) options.model = options.resume;
+  if (options.model.empty() && !options.resume.empty())
+    options.model = models::is_adapter_folder(options.resume) ? models::adapter_base(options.resume) : options.resume;
   if (options.model.empty()) throw ConfigError("--model is required: a folder, or demo, tiny, mid or gpt2");
   options.data = data.get();
   options.trainer.parallel = parallel.options(options.data.batch_size);

@@ -66,7 +66,7 @@ void TrainReporter::evaluated(std::int64_t step, double loss) {
 }
 
 void TrainReporter::saved(const std::string& folder, std::int64_t step) {
-  saved_in_ = folder;
+  if (!folder.ends_with(".best")) saved_in_ = folder;
   if (!json_) progress_.note(fmt::format("step {}: saved to {}", step, folder));
 }
 

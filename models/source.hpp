@@ -15,6 +15,7 @@ struct ModelSource {
   std::optional<std::filesystem::path> folder;  // where the weights are; empty for presets
   std::int64_t sequence_length = 0;             // when nobody says: the preset's, or all positions of the model
   std::filesystem::path adapter = {};           // a LoRA adapter for the weights (peft's folder); empty: none
+  std::string name = {};                        // of the preset, or the folder's whole path
   std::optional<Tokenizer> tokenizer() const;   // folder/tokenizer.json where there is one
 };
 

@@ -166,7 +166,7 @@ Saving::Saving(SaveOptions options, engine::Trainer& trainer, const RunState& st
   part_->finite_only = state.finite_only;
   part_->state = state_json(state, optimizer);
   if (options_.lora)
-    part_->config = models::adapter_config_json(*options_.lora, graph, options_.model ? options_.model->folder.value_or("").string() : "");
+    part_->config = models::adapter_config_json(*options_.lora, graph, options_.model ? options_.model->name : "");
   else if (options_.model)
     part_->config = models::config_json(options_.model->config, "float32");
   if (world.rank() == 0) {

@@ -192,6 +192,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate));
   std::int64_t saved_at = -1;
   Watch watch;
+  double worked = 0;  // seconds, since ranks were compared
   comm::abort_on_error(&world, [&] {
     while (state.step < options.steps && !result.interrupted) {
       for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
@@ -204,6 +205,13 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       if (options.check_every > 0 && state.step % options.check_every == 0) trainer.check_replicas();
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
       if (const auto notice = watch.loss(result.last); notice && first_rank) listener.noticed(*notice);
+      worked += trainer.timeline().busy();
+      if (constexpr std::int64_t between = 20; world.size() > 1 && state.step % between == 0) {
+        std::vector<double> all;
+        for (const auto& one : comm::gather(world, std::vector<double>{worked})) all.push_back(one.front());
+        if (const auto notice = Watch::ranks(all, state.step); notice && first_rank) listener.noticed(*notice);
+        worked = 0;
+      }
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();
       if (saving && saving->advance()) finish_saving();

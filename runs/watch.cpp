@@ -24,4 +24,16 @@ std::optional<std::string> Watch::loss(const engine::StepResult& step) {
   return notice;
 }
 
+std::optional<std::string> Watch::ranks(const std::vector<double>& seconds, std::int64_t step) {
+  constexpr double much = 1.5, least = 0.05;  // times the median; seconds, below which it is the machine's noise
+  if (seconds.size() < 2) return {};
+  std::vector<double> sorted = seconds;
+  std::ranges::sort(sorted);
+  const double median = sorted[(sorted.size() - 1) / 2];  // of two the faster one
+  const auto slowest = std::ranges::max_element(seconds);
+  if (*slowest < much * median || *slowest - median < least) return {};
+  return fmt::format("step {}: rank {} worked {:.2f} s in the last steps, most others {:.2f} s; a slower device, or stages that are not balanced",
+                     step, slowest - seconds.begin(), *slowest, median);
+}
+
 }  // namespace ppengine::runs

@@ -80,10 +80,11 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
   std::vector<FlatItem> items;
   items.reserve(ids.size());
-  for (int id : ids) {
-    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
-    items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
-  }
+  for (const bool packed : {false, true})  // packed ones last
+    for (int id : ids) {
+      const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+      if (info.is_packed() == packed) items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
+    }
   return make_layout(items, {.caps = {SIZE_MAX}});
 }
 

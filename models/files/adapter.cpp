@@ -94,6 +94,11 @@ Adapter Adapter::open(const fs::path& folder) {
   return adapter;
 }
 
+std::string adapter_base(const fs::path& folder) {
+  const nlohmann::json json = read_json(folder / adapter_config_file, 1 << 24);
+  return JsonPlace(json, (folder / adapter_config_file).string()).string_or("base_model_name_or_path", "");
+}
+
 bool is_adapter_parameter(const std::string& name) { return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight"); }
 
 const StoredTensor* Adapter::find(const std::string& parameter) const {

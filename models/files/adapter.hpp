@@ -47,6 +47,8 @@ std::string adapter_config_json(const engine::LoraOptions& options, const engine
 std::string adapter_tensor_name(const std::string& parameter);
 // MODULE.lora_A.weight or MODULE.lora_B.weight
 bool is_adapter_parameter(const std::string& name);
+// What adapter_config.json says the model beneath is; empty: nothing.
+std::string adapter_base(const std::filesystem::path& folder);
 bool is_adapter_folder(const std::filesystem::path& folder);
 
 // W + scale * B A for every weight that the adapter changes, in a folder that is otherwise the model's: same types, same names.
