@@ -22,6 +22,7 @@
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/serving/embedder.hpp>
 #include <ppengine/runs/serving/service.hpp>
+#include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -66,7 +67,7 @@ class EndSignals {
 
 }  // namespace
 
-ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), source_(models::open_model(options_.model)) {
+ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)) {
   check(options_.weights, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");

@@ -15,6 +15,7 @@ namespace ppengine::runs {
 
 struct ServingOptions {
   std::string model;
+  std::string adapter;  // folder of a LoRA adapter; empty: none
   std::string name;  // as clients call it; empty: the folder's
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any that is free
