@@ -242,4 +242,35 @@ BOOST_AUTO_TEST_CASE(warm_up_stay_and_fall) {
   for (int step = 1; step <= 10; ++step) BOOST_TEST(schedule.at(step) == expected[step - 1], boost::test_tools::tolerance(1e-12));
 }
 
+// torch.optim.Adafactor's first step, written out in double from the gradients of the same step: beta2 is 0 then, and the rate that of --lr.
+BOOST_AUTO_TEST_CASE(adafactor_s_first_step) {
+  constexpr double lr = 1e-2, decay = 0.01, epsilon = 1.1920928955078125e-07;
+  const auto graph = make_model(small);
+  TrainerOptions options = layout("1f1b");
+  options.optimizer.kind = OptimizerKind::adafactor;
+  options.optimizer.weight_decay = decay;
+  const std::vector<Batch> one{batches().front()};
+  const Outcome before = train(graph, options, one, 0.0), after = train(graph, options, one, lr);
+  for (const ParameterInfo& info : graph->parameters()) {
+    const std::vector<float>&p = before.weights.at(info.name), &g = before.gradients.at(info.name);
+    const size_t columns = info.shape.rank() == 2 ? static_cast<size_t>(info.shape[1]) : g.size(), rows = g.size() / columns;
+    std::vector<double> row(rows), column(columns), update(g.size());
+    double mean = 0, squares = 0, size = 0;
+    for (size_t i = 0; i < g.size(); ++i) {
+      const double square = double(g[i]) * g[i];
+      row[i / columns] += square / double(columns), column[i % columns] += square / double(rows), mean += square / double(g.size());
+      size += double(p[i]) * p[i] / double(p.size());
+    }
+    for (size_t i = 0; i < g.size(); ++i) {
+      const double estimate = info.shape.rank() == 2 ? row[i / columns] * column[i % columns] / std::max(mean, epsilon) : double(g[i]) * g[i];
+      update[i] = g[i] / std::sqrt(std::max(estimate, epsilon * epsilon));
+      squares += update[i] * update[i] / double(g.size());
+    }
+    const double step = std::max(1e-3, std::sqrt(size)) * lr / std::max(1.0, std::sqrt(squares));
+    Weights expected;
+    for (size_t i = 0; i < g.size(); ++i) expected[info.name].push_back(static_cast<float>(p[i] * (1 - lr * decay) - step * update[i]));
+    BOOST_TEST(difference({{info.name, after.weights.at(info.name)}}, expected) < 1e-4, info.name);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

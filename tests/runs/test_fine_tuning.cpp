@@ -284,4 +284,43 @@ BOOST_AUTO_TEST_CASE(event_files_have_records_of_the_right_form) {
   BOOST_TEST(contains(bytes, scalar));
 }
 
+// The base in 8 bits: near the run in f32, and the same however it is divided.
+BOOST_AUTO_TEST_CASE(lora_over_a_packed_base) {
+  TrainingOptions options = ten_steps("llama_even", {});
+  options.adapter = (folder_of("llama_even") / "lora").string();
+  options.steps = 3;
+  const Steps wide = train(options);
+  options.weights.format = ops::WeightFormat::int8;
+  const Steps narrow = train(options);
+  for (const Layout& layout : {Layout{"1f1b", 2, 1, 1, 0, 2}, Layout{"1f1b", 1, 1, 2, 0, 2}, Layout{"1f1b", 1, 2, 1, 0, 2}}) {
+    options.trainer.parallel = parallel(layout);
+    const Steps divided = train(options);
+    for (std::size_t i = 0; i < 3; ++i) {
+      BOOST_TEST(narrow.losses[i] != wide.losses[i]);
+      BOOST_TEST(narrow.losses[i] == wide.losses[i], boost::test_tools::tolerance(1e-2));
+      BOOST_TEST(divided.losses[i] == narrow.losses[i], boost::test_tools::tolerance(2e-5));
+      BOOST_TEST(divided.norms[i] == narrow.norms[i], boost::test_tools::tolerance(2e-4));
+    }
+  }
+  options.adapter.clear();
+  BOOST_TEST(contains(error_of([&] { train(options); }), "it goes with --lora-rank or --adapter"));
+}
+
+BOOST_AUTO_TEST_CASE(adafactor_is_resumed_as_if_it_had_gone_on) {
+  const TemporaryFolder temporary;
+  TrainingOptions options = ten_steps("gpt2_even", {});
+  options.trainer.optimizer.kind = engine::OptimizerKind::adafactor;
+  options.steps = 4;
+  const Steps whole = train(options);
+  options.steps = 2;
+  options.save = (temporary.path / "half").string();
+  train(options);
+  options.steps = 4;
+  options.resume = options.save;
+  options.trainer.parallel = parallel({"1f1b", 2, 2, 1, 0, 2});
+  const Steps rest = train(options);
+  BOOST_REQUIRE_EQUAL(rest.losses.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(rest.losses[i] == whole.losses[i + 2], boost::test_tools::tolerance(2e-5));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
