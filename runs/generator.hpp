@@ -65,13 +65,14 @@ struct GeneratorOptions {
   // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
   // that a result does not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
+  bool lookup = false;  // a sequence that runs alone guesses from its own text what follows, on one pipeline rank; tokens are the same
   const constraint::TokenTrie* tokens = nullptr;  // the tokenizer's, for requests with a schema; on the ranks that choose
   comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 
 struct GeneratorStats {
   std::int64_t waiting = 0, running = 0, places = 0;
-  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0;
+  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0, guessed_tokens = 0, right_guesses = 0;
 };
 
 class Generator {

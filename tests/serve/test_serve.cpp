@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <future>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -175,6 +176,27 @@ BOOST_AUTO_TEST_CASE(a_stream_has_the_same_text_in_events) {
     BOOST_TEST(events == 8u);  // a token each, the reason, the usage
     BOOST_TEST((usage["completion_tokens"] == 6));
     BOOST_TEST(answer.body.find("data: [DONE]") != std::string::npos);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(guesses_change_nothing) {
+  const std::string alone = generated("1,2,3,4", 100);
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--lookup"}, [&] {
+    BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 100}, {"temperature", 0}})) == alone);
+    // The text that was generated is in the prompt now: what follows can be guessed.
+    std::vector<int> prompt{1, 2, 3, 4};
+    std::istringstream words(alone);
+    for (int id = 0; prompt.size() < 60 && words >> id;) prompt.push_back(id);
+    prompt.insert(prompt.end(), prompt.begin(), prompt.begin() + 8);
+    const Json drawn{{"prompt", prompt}, {"max_tokens", 50}, {"temperature", 0.1}, {"seed", 3}};
+    const std::string guessed = text_of(post(port, "/v1/completions", drawn));
+    Json two = drawn;  // side by side nothing is guessed
+    two["prompt"] = {prompt, prompt};
+    BOOST_TEST(text_of(post(port, "/v1/completions", two)) == guessed);
+    const std::string metrics = request(port, "GET", "/metrics").body;
+    BOOST_TEST(metrics.find("ppengine_guessed_tokens_total 0\n") == std::string::npos);
   });
   BOOST_TEST(outcome.code == 0, outcome.err);
 }
