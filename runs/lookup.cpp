@@ -6,7 +6,7 @@
 namespace ppengine::runs {
 namespace {
 
-constexpr std::size_t compared = 3;  // tokens that must be the same
+constexpr std::size_t compared = 3;                      // tokens that must be the same
 constexpr std::int64_t short_guess = 3, long_guess = 7;  // with the token before them: rows that kernels have
 constexpr int longest_rest = 64;
 

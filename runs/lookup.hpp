@@ -15,7 +15,7 @@ class Lookup {
   void judge(std::size_t guessed, std::size_t right);
 
  private:
-  std::int64_t length_ = 3;  // of the next guess
+  std::int64_t length_ = 3;       // of the next guess
   int rest_ = 0, next_rest_ = 1;  // calls without a guess: now, and after the next wrong one
 };
 

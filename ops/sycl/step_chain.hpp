@@ -22,7 +22,7 @@ class StepChain final : public HeldBack {
  private:
   Step& next(Stream& stream, StepKind kind, int64_t chunks);
   const float* add_norm(Stream& stream, const LinearStep& step, int64_t rows);  // gives where its result will be
-  Steps& steps() { return memory_.as<Steps>()[slot_]; }  // a CPU's memory is the host's
+  Steps& steps() { return memory_.as<Steps>()[slot_]; }                         // a CPU's memory is the host's
 
   static constexpr size_t slots = 2 * Stream::Impl::max_outstanding;  // what was launched so long ago is done
   Buffer progress_, memory_, normed_;

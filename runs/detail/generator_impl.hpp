@@ -124,8 +124,8 @@ struct Generator::Impl {
       chooser.prompt = beginning.prompt.size();
       chooser.constraint.reset();
       if (!beginning.schema.empty())
-        chooser.constraint.emplace(*options.tokens, constraint::schema_grammar(nlohmann::ordered_json::parse(beginning.schema)), beginning.end_ids,
-                                   beginning.most_tokens);
+        chooser.constraint.emplace(*options.tokens, constraint::schema_grammar(nlohmann::ordered_json::parse(beginning.schema)),
+                                   beginning.end_ids, beginning.most_tokens);
     } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
       const bool last = job.kind == Job::last_prefill;
       const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);

@@ -139,7 +139,9 @@ void Completion::finish(std::size_t index, const Generated& result) {
 
 // What of a piece of text a client sees as text, or as arguments of the one call: not what belongs to a call that has to be read first.
 std::string Completion::shown(State& state, const std::string& piece) {
-  std::string seen = setup_.request.tool_use == ToolUse::any_tool ? "" : setup_.request.tool_use == ToolUse::found ? state.calls.push(piece) : piece;
+  std::string seen = setup_.request.tool_use == ToolUse::any_tool ? ""
+                     : setup_.request.tool_use == ToolUse::found  ? state.calls.push(piece)
+                                                                  : piece;
   state.seen += seen.size();
   return seen;
 }
@@ -193,7 +195,8 @@ Json Completion::choice_json(std::size_t index) const {
     if (forced || !state.called.empty()) {
       const std::string before = forced ? "" : state.text.substr(0, state.seen);
       choice["message"]["content"] = before.find_first_not_of(" \n") == before.npos ? Json() : Json(before);
-      choice["message"]["tool_calls"] = calls_json(forced ? std::vector{ToolCall{setup_.request.tool, state.text}} : state.called, call_id(index), false);
+      choice["message"]["tool_calls"] =
+          calls_json(forced ? std::vector{ToolCall{setup_.request.tool, state.text}} : state.called, call_id(index), false);
     }
   } else {
     const std::string prompt = !setup_.request.echo ? "" : setup_.tokenizer ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "";

@@ -66,11 +66,13 @@ BOOST_AUTO_TEST_CASE(a_schema_allows_what_it_says) {
         R"({"name":"x","age":1,"tags":["a","a","a"]})", R"({"name":"x","age":1,"tags":["c"]})", R"({"name":"1234567","age":1,"tags":[3]})",
         R"({"age":1,"name":"x","tags":["a"]})", R"({"name":"x","age":1.5,"tags":["a"]})", R"({"name":"x","age":01,"tags":["a"]})",
         R"({"name":"x","age":1,"tags":["a"],"z":1})", R"({"name":"x","age":1,"tags":["a"]} )", R"({"name":"\ud800","age":1,"tags":["a"]})",
-        "{\"name\":\"\xff\",\"age\":1,\"tags\":[\"a\"]}", R"({"name":"x","age":1,"tags":["a"],})", R"({"name":"x","age":1,"tags":["a"],"of":{}})"})
+        "{\"name\":\"\xff\",\"age\":1,\"tags\":[\"a\"]}", R"({"name":"x","age":1,"tags":["a"],})",
+        R"({"name":"x","age":1,"tags":["a"],"of":{}})"})
     BOOST_TEST(!accepts(person, bad), bad);
   const char* const any = R"({"type": "object"})";
   BOOST_TEST(accepts(any, R"({"a": [1, -2.5e+10, {"b": [[], {}]}, true, null, "x"], "": -0.0})"));
-  for (const char* bad : {"[]", R"({"a": [1,]})", R"({"a": 1e})", R"({"a": .5})", R"({a: 1})", R"({"a": tru})"}) BOOST_TEST(!accepts(any, bad), bad);
+  for (const char* bad : {"[]", R"({"a": [1,]})", R"({"a": 1e})", R"({"a": .5})", R"({a: 1})", R"({"a": tru})"})
+    BOOST_TEST(!accepts(any, bad), bad);
 }
 
 BOOST_AUTO_TEST_CASE(integers_stay_within_their_bounds) {
@@ -88,9 +90,10 @@ BOOST_AUTO_TEST_CASE(integers_stay_within_their_bounds) {
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_enforced_is_refused) {
   for (const char* schema :
-       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 1})", R"({"type": "thing"})", R"({"$ref": "#/$defs/none"})",
-        R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})", R"({"type": "string", "maxLength": 1000000})",
-        R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", R"({"enum": []})", R"({"allOf": [{}, {}]})", "false", "3"})
+       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 1})", R"({"type": "thing"})",
+        R"({"$ref": "#/$defs/none"})", R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})",
+        R"({"type": "string", "maxLength": 1000000})", R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+        R"({"enum": []})", R"({"allOf": [{}, {}]})", "false", "3"})
     BOOST_CHECK_THROW(schema_grammar(Json::parse(schema)), ConfigError);
 }
 
