@@ -73,14 +73,14 @@ class Compiler {
     });
     string_ = rule([&](std::int32_t next) { return g().text("\"", g().repeat(character_, 0, -1, g().text("\"", next))); });
     integer_ = rule([&](std::int32_t next) { return integer_range(g(), -largest_free, largest_free, next); });
-    const std::int32_t digit = rule([&](std::int32_t next) { return g().bytes(digits, next); });
+    digit_ = rule([&](std::int32_t next) { return g().bytes(digits, next); });
     number_ = rule([&](std::int32_t next) {
-      const std::int32_t power = g().repeat(digit, 1, 2, next);
+      const std::int32_t power = g().repeat(digit_, 1, 2, next);
       const std::int32_t exponent =
           g().choice({next, g().bytes(byte_ranges({{'e', 'e'}, {'E', 'E'}}),
                                       g().choice({power, g().bytes(byte_ranges({{'+', '+'}, {'-', '-'}}), power)}))});
-      return g().choice({g().call(integer_, exponent), g().call(integer_, g().text(".", g().repeat(digit, 1, 15, exponent))),
-                         g().text("-0", g().choice({exponent, g().text(".", g().repeat(digit, 1, 15, exponent))}))});
+      return g().choice({g().call(integer_, exponent), g().call(integer_, g().text(".", g().repeat(digit_, 1, 15, exponent))),
+                         g().text("-0", g().choice({exponent, g().text(".", g().repeat(digit_, 1, 15, exponent))}))});
     });
     boolean_ = rule([&](std::int32_t next) { return g().choice({g().text("true", next), g().text("false", next)}); });
     null_ = rule([&](std::int32_t next) { return g().text("null", next); });
@@ -204,11 +204,7 @@ class Compiler {
       return g().text("\"", g().repeat(character_, least, most, g().text("\"", next)));
     }
     if (type == "integer") return integer(schema, where);
-    if (type == "number") {
-      for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-        if (schema.contains(key)) refuse(where, fmt::format("'{}' is supported for integers only", key));
-      return g().call(number_, next);
-    }
+    if (type == "number") return number(schema, where);
     if (type == "boolean") return g().call(boolean_, next);
     if (type == "null") return g().call(null_, next);
     refuse(where, "'type' is none of object, array, string, number, integer, boolean, null");
@@ -232,6 +228,33 @@ class Compiler {
     if (high < -largest_free && !least && !above) low = high - largest_free;
     if (low > high) refuse(where, "no integer lies between its bounds");
     return integer_range(g(), low, high, g().end());
+  }
+
+  // Between bounds that are whole: digits before the point decide, and the bound itself may be reached.
+  std::int32_t number(const Json& schema, const std::string& where) {
+    for (const char* key : {"exclusiveMinimum", "exclusiveMaximum"})
+      if (schema.contains(key)) refuse(where, fmt::format("'{}' is supported for integers only", key));
+    if (!schema.contains("minimum") && !schema.contains("maximum")) return g().call(number_, g().end());
+    const auto bound = [&](const char* key, std::int64_t otherwise) {
+      const auto found = schema.find(key);
+      if (found == schema.end()) return otherwise;
+      if (!found->is_number() || !(std::abs(found->get<double>()) <= largest_free) ||
+          found->get<double>() != std::floor(found->get<double>()))
+        refuse(where, fmt::format("'{}' of numbers must be a whole number within {}", key, largest_free));
+      return static_cast<std::int64_t>(found->get<double>());
+    };
+    const std::int64_t low = bound("minimum", -largest_free), high = bound("maximum", largest_free);
+    if (low > high) refuse(where, "no number lies between its bounds");
+    const std::int32_t fraction = g().choice({g().end(), g().text(".", g().repeat(digit_, 1, 15, g().end()))});
+    const auto between = [&](std::int64_t least, std::int64_t most) {  // not negative
+      std::vector<std::int32_t> options{integer_range(g(), most, most, g().end())};
+      if (least < most) options.push_back(integer_range(g(), least, most - 1, fraction));
+      return g().choice(std::move(options));
+    };
+    std::vector<std::int32_t> options;
+    if (high >= 0) options.push_back(between(std::max<std::int64_t>(low, 0), high));
+    if (low < 0) options.push_back(g().text("-", between(std::max<std::int64_t>(-high, 0), -low)));
+    return g().choice(std::move(options));
   }
 
   std::int32_t list(const Json& schema, const std::string& where, int depth) {
@@ -283,8 +306,8 @@ class Compiler {
   const Json& root_;
   std::shared_ptr<Grammar> grammar_ = std::make_shared<Grammar>();
   std::map<std::string, std::int32_t> rules_;  // by place in the schema
-  std::int32_t space_ = 0, character_ = 0, string_ = 0, integer_ = 0, number_ = 0, boolean_ = 0, null_ = 0, array_ = 0, object_ = 0,
-               value_ = 0;
+  std::int32_t space_ = 0, digit_ = 0, character_ = 0, string_ = 0, integer_ = 0, number_ = 0, boolean_ = 0, null_ = 0, array_ = 0,
+               object_ = 0, value_ = 0;
 };
 
 }  // namespace

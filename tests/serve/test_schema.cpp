@@ -1,5 +1,6 @@
 // JSON schemas as grammars: what they allow, and that tokens chosen at random under one give JSON that satisfies it.
 #include <boost/test/unit_test.hpp>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -88,10 +89,27 @@ BOOST_AUTO_TEST_CASE(integers_stay_within_their_bounds) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(numbers_stay_within_their_bounds) {
+  for (const auto& [low, high] : {std::pair{0, 1}, {-2, 3}, {-3, -1}, {5, 5}, {0, 12}}) {
+    const SchemaGrammar grammar = schema_grammar({{"type", "number"}, {"minimum", low}, {"maximum", high}});
+    Automaton automaton(grammar.grammar, grammar.root);
+    int allowed = 0;
+    for (int i = -1500; i <= 1500; ++i) {
+      const std::string text = fmt::format("{:.2f}", i / 100.0);
+      const bool good = accepts(automaton, text);
+      if (good) BOOST_TEST((i >= 100 * low && i <= 100 * high), text);
+      allowed += good;
+    }
+    BOOST_TEST(allowed >= 100 * (high - low) - 1);  // a bound itself may have no digits behind the point
+    BOOST_TEST(accepts(automaton, std::to_string(low)));
+    BOOST_TEST(accepts(automaton, std::to_string(high)));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_enforced_is_refused) {
   for (const char* schema :
-       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 1})", R"({"type": "thing"})",
-        R"({"$ref": "#/$defs/none"})", R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})",
+       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 0.5})", R"({"type": "number", "exclusiveMinimum": 0})",
+        R"({"type": "thing"})", R"({"$ref": "#/$defs/none"})", R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})",
         R"({"type": "string", "maxLength": 1000000})", R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
         R"({"enum": []})", R"({"allOf": [{}, {}]})", "false", "3"})
     BOOST_CHECK_THROW(schema_grammar(Json::parse(schema)), ConfigError);
