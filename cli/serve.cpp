@@ -54,6 +54,9 @@ void add_serve(CLI::App& app) {
   command->add_option("--model-name", options.name, "The model's name for clients (default: the folder's)")->type_name("NAME");
   command->add_option("--host", options.host, "Address to listen on (default 127.0.0.1: this machine only)");
   command->add_option("--port", options.port, "Port to listen on (default 8000; 0: a free one, which is printed)");
+  command->add_flag(
+      "--lookup", options.lookup,
+      "Guess from a sequence's own text what follows and check several tokens at once: the same answers, faster where text repeats");
   command->add_option("--api-key", options.api_key, "Clients must send this key (default: none is asked for)")->type_name("KEY");
   const char* limits = "Limits";
   command

@@ -106,6 +106,13 @@ std::span<float> Decoder::step(int group, int64_t first, std::span<const int32_t
   return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, sequences), group, first, 0, positions, ids); });
 }
 
+std::span<float> Decoder::verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids) {
+  PPENGINE_ASSERT(length > 0 && length <= exact_length && position + length <= options_.capacity && sequence < options_.sequences);
+  const auto first = static_cast<int32_t>(position);
+  return comm::abort_on_error(options_.peers,
+                              [&] { return run(shapes(Use::verify, length), group, sequence, 0, {&first, 1}, ids, position + length); });
+}
+
 void Decoder::copy(int from_group, int64_t from, int to_group, int64_t to) {
   const Shapes& all = shapes(Use::step, options_.sequences);
   for (size_t k = 0; k < all.size(); ++k)

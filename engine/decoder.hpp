@@ -42,6 +42,8 @@ class Decoder {
   // far. On the last ranks: the graph's output [sequences, width] in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids);
   void prepare_step(int64_t sequences);
+  // Several tokens of one sequence, from `position` on, with the output of each [tokens, width]: what as many steps would give.
+  std::span<float> verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
   // One sequence's keys and values become those of another too.
   void copy(int from_group, int64_t from, int to_group, int64_t to);
 
@@ -61,7 +63,7 @@ class Decoder {
     ops::Buffer inputs;
   };
   using Shapes = std::vector<Shape>;  // by local stage
-  enum class Use { step, prefill, last_prefill };
+  enum class Use { step, prefill, last_prefill, verify };
   Shapes& shapes(Use use, int64_t length);
   int64_t padded(int64_t position, int64_t length) const;
   // The sequences of a group from `first_sequence` on; gives the output, of `output_row` where the shape has it of one row.

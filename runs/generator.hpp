@@ -47,7 +47,7 @@ struct GenerationRequest {
   std::vector<TokenBias> bias{};      // added to logits
   std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
-      random_stream{};  // what random numbers depend on beside the seed; the request's number where it is not given
+      random_stream{};                   // what random numbers depend on beside the seed; the request's number where it is not given
   std::optional<std::uint64_t> owner{};  // requests of one owner share the places fairly with those of others
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
@@ -65,13 +65,14 @@ struct GeneratorOptions {
   // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
   // that a result does not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
+  bool lookup = false;  // a sequence that runs alone guesses from its own text what follows, on one pipeline rank; tokens are the same
   const constraint::TokenTrie* tokens = nullptr;  // the tokenizer's, for requests with a schema; on the ranks that choose
-  comm::Communicator* tensor = nullptr;  // ranks that divide this rank's stages with it; the first of them leads. Null: none
+  comm::Communicator* tensor = nullptr;           // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 
 struct GeneratorStats {
   std::int64_t waiting = 0, running = 0, places = 0;
-  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0;
+  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0, guessed_tokens = 0, right_guesses = 0;
 };
 
 class Generator {
@@ -84,8 +85,8 @@ class Generator {
   void prepare(std::int64_t prompt_length);
   void prepare_steps();  // the same for steps of any number of sequences
 
-  // On the first rank, from any thread. Requests run in the order of submission, those of different owners in turn; the number that identifies a request
-  // is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
+  // On the first rank, from any thread. Requests run in the order of submission, those of different owners in turn; the number that
+  // identifies a request is also the one that its random numbers depend on. ConfigError for an empty prompt, one that does not fit, or ids
   // that the model does not know.
   std::uint64_t submit(GenerationRequest request);
   // A request that waits or runs ends before its next token; on_finished is called. Nothing happens for one that is

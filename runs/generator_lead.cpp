@@ -214,6 +214,7 @@ bool Generator::Impl::launch(int index) {
     if (auto& one = group.places[i].running;
         one && one->is_filled() && !one->begins && decoder.rotary_switch() > 0 && one->position == decoder.rotary_switch())
       begin_again(index, i, *one);
+  if (low == high && launch_lookup(index, low)) return true;
   const std::size_t count = step_size(high - low + 1, group.places.size()), first = std::min(low, group.places.size() - count);
   Job job{Job::step,
           index,
@@ -270,6 +271,57 @@ void Generator::Impl::release(Place& place, Finish how) {
   finish(done.number, done.request, result);
 }
 
+bool Generator::Impl::take(Place& place, const Choice& choice, Clock::time_point now) {
+  Running& one = *place.running;
+  one.token = choice.token;
+  one.begins = false;
+  ++one.position;
+  if (one.result.ids.empty()) one.first = now;
+  one.last = now;
+  one.result.ids.push_back(one.token);
+  const bool go_on = one.request.on_choice ? one.request.on_choice(choice) : !one.request.on_token || one.request.on_token(one.token);
+  if (choice.complete || std::ranges::find(one.request.end_ids, one.token) != one.request.end_ids.end())
+    release(place, Finish::end_token);
+  else if (!go_on)
+    release(place, Finish::cancelled);
+  else if (static_cast<std::int64_t>(one.result.ids.size()) >= one.limit)
+    release(place, Finish::length);
+  else
+    return true;
+  return false;
+}
+
+bool Generator::Impl::launch_lookup(int index, std::size_t sequence) {
+  Place& place = groups[static_cast<std::size_t>(index)].places[sequence];
+  Running& one = *place.running;
+  if (!options.lookup || !chain.is_first() || !chain.is_last() || one.begins || decoder.rotary_switch() > 0) return false;
+  const std::int64_t room = std::min(options.capacity - one.position, one.limit - static_cast<std::int64_t>(one.result.ids.size())) - 1;
+  std::vector<std::int32_t> tokens = one.lookup.guess(one.request.prompt, one.result.ids, room);
+  if (tokens.empty()) return false;
+  const std::size_t guessed = tokens.size();
+  tokens.insert(tokens.begin(), one.token);
+  issue({.kind = Job::verify,
+         .group = index,
+         .sequence = static_cast<std::int32_t>(sequence),
+         .position = one.position,
+         .length = static_cast<std::int32_t>(tokens.size()),
+         .positions = {}},
+        {}, tokens);
+  one.lookup.judge(guessed, verified.size() - 1);
+  {
+    const std::lock_guard lock(mutex);
+    ++stats.steps;
+    ++stats.stepped_sequences;
+    stats.guessed_tokens += guessed;
+    stats.right_guesses += verified.size() - 1;
+  }
+  if (is_cancelled(one.number)) return release(place, Finish::cancelled), true;
+  const auto now = Clock::now();
+  for (const Choice& choice : std::vector<Choice>(verified))
+    if (!take(place, choice, now)) break;
+  return true;
+}
+
 void Generator::Impl::collect(int index) {
   Group& group = groups[static_cast<std::size_t>(index)];
   group.message.wait();
@@ -282,20 +334,7 @@ void Generator::Impl::collect(int index) {
       release(place, Finish::cancelled);
       continue;
     }
-    const Choice& choice = group.choices[i];
-    one.token = choice.token;
-    one.begins = false;
-    ++one.position;
-    if (one.result.ids.empty()) one.first = now;
-    one.last = now;
-    one.result.ids.push_back(one.token);
-    const bool go_on = one.request.on_choice ? one.request.on_choice(choice) : !one.request.on_token || one.request.on_token(one.token);
-    if (choice.complete || std::ranges::find(one.request.end_ids, one.token) != one.request.end_ids.end())
-      release(place, Finish::end_token);
-    else if (!go_on)
-      release(place, Finish::cancelled);
-    else if (static_cast<std::int64_t>(one.result.ids.size()) >= one.limit)
-      release(place, Finish::length);
+    take(place, group.choices[i], now);
   }
 }
 

@@ -23,7 +23,7 @@ struct Fixed {  // of a beginning, before what has any length
 
 // One after the other: from a beginning to bytes, or back.
 void write_beginning(const Beginning& from, std::vector<std::byte>& to) {
-  const Fixed fixed{from.sampling,     from.number,         from.most_tokens,   from.prompt.size(),
+  const Fixed fixed{from.sampling,    from.number,         from.most_tokens,  from.prompt.size(),
                     from.bias.size(), from.end_ids.size(), from.schema.size()};
   to.clear();
   const auto put = [&](const void* data, std::size_t bytes) {

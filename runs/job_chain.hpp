@@ -20,13 +20,14 @@ struct Job {
     prefill,
     last_prefill,
     step,
+    verify,
     copy,
     idle
-  };  // the last of a prompt's chooses a token; copy: of keys and values; idle: nothing to do
+  };  // the last of a prompt's chooses a token; verify: several tokens of one sequence; copy: of keys and values; idle: nothing to do
   Kind kind = end;
   std::int32_t group = 0, sequence = 0;
-  std::int32_t position = 0;            // prefill: of the first token; copy: the sequence that is copied
-  std::int32_t length = 0;              // prefill: tokens; step: sequences of the group, from the first on; begin: bytes that follow
+  std::int32_t position = 0;  // prefill, verify: of the first token; copy: the sequence that is copied
+  std::int32_t length = 0;    // prefill, verify: tokens; step: sequences of the group, from the first on; begin: bytes that follow
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
   std::int32_t whole = 0;               // prefill: tokens of the prompt; copy: the group that is copied from
 };

@@ -55,7 +55,8 @@ class Sampler {
   // repetition penalty, temperature, top-k, top-p, min-p; OpenAI's bias and penalties come before. Of equal logits the smaller id
   // wins. `prompt`: how much of the history is the prompt, which presence and frequency do not count.
   std::int32_t choose(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt = 0, LogitMask* mask = nullptr);
-  Choice choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt, LogitMask* mask = nullptr);
+  Choice choose_with_logprobs(std::span<float> logits, std::span<const std::int32_t> history, std::size_t prompt,
+                              LogitMask* mask = nullptr);
 
  private:
   void penalize(std::span<float> logits, std::span<const std::int32_t> generated);

@@ -71,6 +71,8 @@ ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), s
   check(options_.weights, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");
+  if (options_.lookup && options_.parallel.pipeline > 1)
+    throw ConfigError("--lookup: guesses are checked on one pipeline rank only; leave out --pp");
   if (source_.folder) static_cast<void>(models::ChatTemplate::load(*source_.folder));  // refuses what it cannot carry out
   static_cast<void>(source_.tokenizer());
   how_ = generator_options();
@@ -98,8 +100,10 @@ GeneratorOptions ServingRun::generator_options() const {
   how.sequences = std::max<std::int64_t>(1, sequences / groups);
   how.chunk = chunk;
   how.interleaved = true;
+  how.lookup = options_.lookup;
   // A layer with a window keeps its last tokens only: what a prompt had at its beginning is gone when it ends.
-  how.reuse = cache_bytes(source_, options_.parallel, how.capacity, chunk) == cache_bytes(source_, options_.parallel, how.capacity, how.capacity);
+  how.reuse =
+      cache_bytes(source_, options_.parallel, how.capacity, chunk) == cache_bytes(source_, options_.parallel, how.capacity, how.capacity);
   return how;
 }
 

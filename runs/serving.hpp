@@ -25,7 +25,8 @@ struct ServingOptions {
   std::int64_t cache_memory = 0;   // bytes of keys and values on a rank; 0: as many as the sequences need
   std::int64_t context = 0;        // tokens of a sequence; 0: the model's, 4096 at most
   std::int64_t max_body = std::int64_t{16} << 20, max_connections = 4096;
-  double grace = 30;  // seconds that requests under way have after SIGTERM
+  bool lookup = false;  // a sequence alone is decoded several tokens at a time where its text repeats itself
+  double grace = 30;    // seconds that requests under way have after SIGTERM
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;
   std::uint64_t weight_seed = 0;  // of presets

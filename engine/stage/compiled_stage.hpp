@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include <ppengine/engine/stage/block_pool.hpp>
 #include <ppengine/engine/graph/node.hpp>
-#include <ppengine/engine/weights/parameters.hpp>
 #include <ppengine/engine/graph/split.hpp>
+#include <ppengine/engine/stage/block_pool.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
 
 namespace ppengine::engine {
 

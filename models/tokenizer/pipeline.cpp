@@ -59,7 +59,8 @@ std::string Pipeline::bytes_of(const std::string& token) const {
     const auto decoded = byte_alphabet.decode(token);
     return decoded ? *decoded : token;
   }
-  if (const int byte = decoders.byte_fallback ? byte_of(token) : -1; byte >= 0) return std::string(1, static_cast<char>(static_cast<unsigned char>(byte)));
+  if (const int byte = decoders.byte_fallback ? byte_of(token) : -1; byte >= 0)
+    return std::string(1, static_cast<char>(static_cast<unsigned char>(byte)));
   // Decoders may treat the first and the last token in another way.
   const std::string outside = "a";
   std::vector<std::string> shown{outside, token, outside};

@@ -22,6 +22,36 @@ inline long row_bytes(long in) {
   return is_int4<W> ? int4_row_bytes(in) : in * static_cast<long>(sizeof(W));
 }
 
+struct RowNorm {
+  float mean, rstd;
+};
+inline RowNorm row_norm(const float* p, long in, int centered, float epsilon) {
+  const Values row{p};
+  const float m = centered ? sum_over(in, row) / in : 0.0f;
+  return {m, 1.0f / sycl::sqrt(sum_over(in,
+                                        [=](long i, auto kind) {
+                                          const auto d = row(i, kind) - m;
+                                          return d * d;
+                                        }) /
+                                   in +
+                               epsilon)};
+}
+
+// Computes as few_rows() does, so that a row is the same whichever of them has done it.
+inline void normalize(const NormStep& step, long row) {
+  const float* const x = step.src + row * step.in;
+  float* const dst = step.dst + row * step.in;
+  const RowNorm norm = row_norm(x, step.in, step.centered, step.epsilon);
+  const float* const shift = step.beta ? step.beta : step.gamma;
+  const float shifted = step.beta ? 1.0f : 0.0f;
+  long i = 0;
+  for (; i + few_lanes <= step.in; i += few_lanes) {
+    const Lanes g = load_lanes(step.gamma + i), b = load_lanes(shift + i) * shifted;
+    *reinterpret_cast<LanesInMemory*>(dst + i) = (load_lanes(x + i) - norm.mean) * norm.rstd * g + b;
+  }
+  for (; i < step.in; ++i) dst[i] = (x[i] - norm.mean) * norm.rstd * step.gamma[i] + shift[i] * shifted;
+}
+
 // One chunk of a step: `Outs` outputs at a time for `Rows` rows of src (those from `rows` on are computed again and not stored, so that the
 // order of additions is the same for any number of rows); scales are per output and `group` inputs.
 template <class W, int Rows, int Outs, bool Norm>
@@ -34,17 +64,10 @@ inline void few_rows(const LinearStep& step, long rows, long begin) {
   const float* x[Rows];
   float mean[Rows], rstd[Rows];
   unroll<Rows>([&](auto r) {
-    const Values row{step.src + (r < rows ? r : rows - 1) * in};
-    x[r] = row.p;
+    x[r] = step.src + (r < rows ? r : rows - 1) * in;
     if constexpr (Norm) {
-      const float m = mean[r] = step.centered ? sum_over(in, row) / in : 0.0f;
-      rstd[r] = 1.0f / sycl::sqrt(sum_over(in,
-                                           [=](long i, auto kind) {
-                                             const auto d = row(i, kind) - m;
-                                             return d * d;
-                                           }) /
-                                      in +
-                                  step.epsilon);
+      const RowNorm norm = row_norm(x[r], in, step.centered, step.epsilon);
+      mean[r] = norm.mean, rstd[r] = norm.rstd;
     }
   });
   const float* const shift = beta ? beta : gamma;  // no branch in the loop
@@ -144,6 +167,8 @@ using Counter = sycl::atomic_ref<int, sycl::memory_order::acq_rel, sycl::memory_
 template <class W, int Rows, int Outs>
 inline void run_chunk(const Step& step, long rows, long chunk) {
   switch (step.kind) {
+    case StepKind::norm:
+      return normalize(step.norm, chunk);
     case StepKind::attention:
       return attend(step.attention, chunk);
     case StepKind::rotary:

@@ -14,6 +14,15 @@ struct LinearStep {
   int centered, activation;
 };
 
+// dst = norm(src), a row at a time: for a linear over several rows, which would do it again for every output.
+struct NormStep {
+  const float *src, *gamma, *beta;
+  float* dst;
+  long in;
+  float epsilon;
+  int centered;
+};
+
 // New keys and values go into the caches, queries attend to what is there; a head of one token at a time.
 struct AttentionStep {
   const float *q, *k, *v;
@@ -32,12 +41,13 @@ struct RotaryStep {
   RotaryShape shape;
 };
 
-enum class StepKind : int { linear, attention, rotary };
+enum class StepKind : int { linear, norm, attention, rotary };
 struct Step {
   StepKind kind;
   int chunks;  // that work-groups can do side by side
   union {
     LinearStep linear;
+    NormStep norm;
     AttentionStep attention;
     RotaryStep rotary;
   };

@@ -2,6 +2,12 @@
 #include <ppengine/ops/sycl/step_chain.hpp>
 
 namespace ppengine::ops {
+namespace {
+
+// From so many rows on a norm of its own is faster than one in the linear, which costs a step less.
+constexpr int64_t rows_to_normalize = 3;
+
+}  // namespace
 
 StepChain::StepChain(Stream& stream)
     : progress_(stream.device_ptr(), sizeof(StepProgress)),
@@ -24,9 +30,27 @@ Step& StepChain::next(Stream& stream, StepKind kind, int64_t chunks) {
   return step;
 }
 
+// Steps follow one another: the memory of one norm is free for the next.
+const float* StepChain::add_norm(Stream& stream, const LinearStep& step, int64_t rows) {
+  const size_t bytes = static_cast<size_t>(rows * step.in) * sizeof(float);
+  if (normed_.bytes() < bytes) {
+    launch(stream.impl());
+    stream.wait();
+    normed_ = Buffer(stream.device_ptr(), bytes);
+  }
+  auto* const dst = normed_.as<float>();
+  next(stream, StepKind::norm, rows).norm = {step.src, step.gamma, step.beta, dst, step.in, step.epsilon, step.centered};
+  return dst;
+}
+
 void StepChain::add(Stream& stream, const LinearStep& step, const Kernel& kernel, int64_t rows) {
   if (kernel_ && (&kernel != kernel_ || rows != rows_)) launch(stream.impl());
-  next(stream, StepKind::linear, (step.out + step.chunk - 1) / step.chunk).linear = step;
+  LinearStep added = step;
+  if (step.gamma && rows >= rows_to_normalize) {
+    added.src = add_norm(stream, step, rows);
+    added.gamma = added.beta = nullptr;
+  }
+  next(stream, StepKind::linear, (step.out + step.chunk - 1) / step.chunk).linear = added;
   kernel_ = &kernel;
   rows_ = rows;
 }

@@ -21,10 +21,11 @@ class StepChain final : public HeldBack {
 
  private:
   Step& next(Stream& stream, StepKind kind, int64_t chunks);
-  Steps& steps() { return memory_.as<Steps>()[slot_]; }  // a CPU's memory is the host's
+  const float* add_norm(Stream& stream, const LinearStep& step, int64_t rows);  // gives where its result will be
+  Steps& steps() { return memory_.as<Steps>()[slot_]; }                         // a CPU's memory is the host's
 
   static constexpr size_t slots = 2 * Stream::Impl::max_outstanding;  // what was launched so long ago is done
-  Buffer progress_, memory_;
+  Buffer progress_, memory_, normed_;
   size_t groups_, slot_ = 0, count_ = 0;
   const Kernel* kernel_ = nullptr;  // of the linears; null: there is none yet, and any will do
   int64_t rows_ = 1;

@@ -21,7 +21,7 @@ class Automaton {
 
   State start() const { return 0; }
   State next(State state, unsigned char byte);
-  bool accepts(State state) const { return at(state).accepts; }   // it may end here
+  bool accepts(State state) const { return at(state).accepts; }  // it may end here
   bool can_go_on(State state) const { return !at(state).waits.empty(); }
   std::int64_t distance(State state) const { return at(state).distance; }  // the fewest bytes to an end
   std::size_t states() const { return states_.size(); }

@@ -74,9 +74,12 @@ void Grammar::define(std::int32_t rule, std::int32_t first) { rules_[static_cast
 std::int64_t Grammar::measured(const Instruction& instruction) const {
   std::int64_t least = never;
   switch (instruction.kind) {
-    case Kind::end: return 0;
-    case Kind::bytes: return std::min(never, distance(instruction.next) + 1);
-    case Kind::call: return std::min(never, distance(first_of(instruction.which)) + distance(instruction.next));
+    case Kind::end:
+      return 0;
+    case Kind::bytes:
+      return std::min(never, distance(instruction.next) + 1);
+    case Kind::call:
+      return std::min(never, distance(first_of(instruction.which)) + distance(instruction.next));
     case Kind::choice:
       for (const std::int32_t option : instruction.options) least = std::min(least, distance(option));
   }

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most_repeats = 10'000;
-constexpr int free_levels = 16;       // of values in values where the schema says nothing
+constexpr int free_levels = 16;  // of values in values where the schema says nothing
 constexpr int deepest_schema = 256;
 constexpr std::int64_t largest_free = 999'999'999'999'999;  // of integers without bounds: 15 digits, which every reader holds exactly
 
@@ -48,9 +48,8 @@ class Compiler {
   void make_basics() {
     const ByteSet blank = byte_ranges({{' ', ' '}, {'\t', '\t'}}), digits = byte_ranges({{'0', '9'}});
     const std::int32_t indent = rule([&](std::int32_t next) { return g().bytes(blank, next); });
-    space_ = rule([&](std::int32_t next) {
-      return g().choice({next, g().text(" ", next), g().text("\n", g().repeat(indent, 0, 20, next))});
-    });
+    space_ =
+        rule([&](std::int32_t next) { return g().choice({next, g().text(" ", next), g().text("\n", g().repeat(indent, 0, 20, next))}); });
     const ByteSet more = byte_ranges({{0x80, 0xBF}}), hex = byte_ranges({{'0', '9'}, {'a', 'f'}, {'A', 'F'}});
     character_ = rule([&](std::int32_t next) {
       const auto follow = [&](int count) {
@@ -61,8 +60,9 @@ class Compiler {
       const auto lead = [&](int first, int last, std::int32_t then) { return g().bytes(byte_ranges({{first, last}}), then); };
       const std::int32_t two = g().bytes(hex, g().bytes(hex, next));
       // No escaped surrogates: halves of a character are not text.
-      const std::int32_t code = g().choice({g().bytes(byte_ranges({{'0', '9'}, {'a', 'c'}, {'A', 'C'}, {'e', 'f'}, {'E', 'F'}}), g().bytes(hex, two)),
-                                            g().bytes(byte_ranges({{'d', 'd'}, {'D', 'D'}}), g().bytes(byte_ranges({{'0', '7'}}), two))});
+      const std::int32_t code =
+          g().choice({g().bytes(byte_ranges({{'0', '9'}, {'a', 'c'}, {'A', 'C'}, {'e', 'f'}, {'E', 'F'}}), g().bytes(hex, two)),
+                      g().bytes(byte_ranges({{'d', 'd'}, {'D', 'D'}}), g().bytes(byte_ranges({{'0', '7'}}), two))});
       ByteSet simple;
       for (const char c : {'"', '\\', '/', 'b', 'f', 'n', 'r', 't'}) simple.set(static_cast<unsigned char>(c));
       return g().choice({g().bytes(byte_ranges({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}}), next), lead(0xC2, 0xDF, follow(1)),
@@ -73,13 +73,14 @@ class Compiler {
     });
     string_ = rule([&](std::int32_t next) { return g().text("\"", g().repeat(character_, 0, -1, g().text("\"", next))); });
     integer_ = rule([&](std::int32_t next) { return integer_range(g(), -largest_free, largest_free, next); });
-    const std::int32_t digit = rule([&](std::int32_t next) { return g().bytes(digits, next); });
+    digit_ = rule([&](std::int32_t next) { return g().bytes(digits, next); });
     number_ = rule([&](std::int32_t next) {
-      const std::int32_t power = g().repeat(digit, 1, 2, next);
-      const std::int32_t exponent = g().choice(
-          {next, g().bytes(byte_ranges({{'e', 'e'}, {'E', 'E'}}), g().choice({power, g().bytes(byte_ranges({{'+', '+'}, {'-', '-'}}), power)}))});
-      return g().choice({g().call(integer_, exponent), g().call(integer_, g().text(".", g().repeat(digit, 1, 15, exponent))),
-                         g().text("-0", g().choice({exponent, g().text(".", g().repeat(digit, 1, 15, exponent))}))});
+      const std::int32_t power = g().repeat(digit_, 1, 2, next);
+      const std::int32_t exponent =
+          g().choice({next, g().bytes(byte_ranges({{'e', 'e'}, {'E', 'E'}}),
+                                      g().choice({power, g().bytes(byte_ranges({{'+', '+'}, {'-', '-'}}), power)}))});
+      return g().choice({g().call(integer_, exponent), g().call(integer_, g().text(".", g().repeat(digit_, 1, 15, exponent))),
+                         g().text("-0", g().choice({exponent, g().text(".", g().repeat(digit_, 1, 15, exponent))}))});
     });
     boolean_ = rule([&](std::int32_t next) { return g().choice({g().text("true", next), g().text("false", next)}); });
     null_ = rule([&](std::int32_t next) { return g().text("null", next); });
@@ -108,13 +109,16 @@ class Compiler {
 
   // Any keys, with values of the rule `value`.
   std::int32_t map(std::int32_t value, std::int32_t next) {
-    const std::int32_t pair = rule([&](std::int32_t then) { return g().call(string_, g().call(space_, g().text(":", g().call(space_, g().call(value, then))))); });
+    const std::int32_t pair = rule(
+        [&](std::int32_t then) { return g().call(string_, g().call(space_, g().text(":", g().call(space_, g().call(value, then))))); });
     const std::int32_t another = rule([&](std::int32_t then) { return comma(g().call(pair, then)); });
     const std::int32_t close = g().call(space_, g().text("}", next));
     return g().text("{", g().choice({g().call(space_, g().call(pair, g().repeat(another, 0, -1, close))), close}));
   }
 
-  [[noreturn]] static void refuse(const std::string& where, const std::string& what) { throw ConfigError(fmt::format("the schema at {}: {}", where, what)); }
+  [[noreturn]] static void refuse(const std::string& where, const std::string& what) {
+    throw ConfigError(fmt::format("the schema at {}: {}", where, what));
+  }
 
   static std::int64_t count(const Json& schema, const char* key, std::int64_t otherwise, const std::string& where) {
     const auto found = schema.find(key);
@@ -125,11 +129,22 @@ class Compiler {
   }
 
   static void check_keywords(const Json& schema, const std::string& where) {
-    static constexpr std::array unsupported{
-        "pattern",      "multipleOf",  "not",         "if",
-        "then",         "else",        "dependentRequired", "dependentSchemas",
-        "uniqueItems",  "contains",    "prefixItems", "patternProperties",
-        "propertyNames", "minProperties", "maxProperties", "unevaluatedProperties"};
+    static constexpr std::array unsupported{"pattern",
+                                            "multipleOf",
+                                            "not",
+                                            "if",
+                                            "then",
+                                            "else",
+                                            "dependentRequired",
+                                            "dependentSchemas",
+                                            "uniqueItems",
+                                            "contains",
+                                            "prefixItems",
+                                            "patternProperties",
+                                            "propertyNames",
+                                            "minProperties",
+                                            "maxProperties",
+                                            "unevaluatedProperties"};
     for (const char* key : unsupported)
       if (schema.contains(key) && schema[key] != false) refuse(where, fmt::format("'{}' is not supported", key));
   }
@@ -189,11 +204,7 @@ class Compiler {
       return g().text("\"", g().repeat(character_, least, most, g().text("\"", next)));
     }
     if (type == "integer") return integer(schema, where);
-    if (type == "number") {
-      for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-        if (schema.contains(key)) refuse(where, fmt::format("'{}' is supported for integers only", key));
-      return g().call(number_, next);
-    }
+    if (type == "number") return number(schema, where);
     if (type == "boolean") return g().call(boolean_, next);
     if (type == "null") return g().call(null_, next);
     refuse(where, "'type' is none of object, array, string, number, integer, boolean, null");
@@ -203,7 +214,8 @@ class Compiler {
     const auto bound = [&](const char* key, bool upper, std::int64_t step) -> std::optional<std::int64_t> {
       const auto found = schema.find(key);
       if (found == schema.end()) return {};
-      if (!found->is_number() || !(std::abs(found->get<double>()) <= 9e15)) refuse(where, fmt::format("'{}' must be a number within 9e15", key));
+      if (!found->is_number() || !(std::abs(found->get<double>()) <= 9e15))
+        refuse(where, fmt::format("'{}' must be a number within 9e15", key));
       const double value = found->get<double>(), whole = upper ? std::floor(value) : std::ceil(value);
       return static_cast<std::int64_t>(whole) + (whole == value ? step : 0);
     };
@@ -216,6 +228,33 @@ class Compiler {
     if (high < -largest_free && !least && !above) low = high - largest_free;
     if (low > high) refuse(where, "no integer lies between its bounds");
     return integer_range(g(), low, high, g().end());
+  }
+
+  // Between bounds that are whole: digits before the point decide, and the bound itself may be reached.
+  std::int32_t number(const Json& schema, const std::string& where) {
+    for (const char* key : {"exclusiveMinimum", "exclusiveMaximum"})
+      if (schema.contains(key)) refuse(where, fmt::format("'{}' is supported for integers only", key));
+    if (!schema.contains("minimum") && !schema.contains("maximum")) return g().call(number_, g().end());
+    const auto bound = [&](const char* key, std::int64_t otherwise) {
+      const auto found = schema.find(key);
+      if (found == schema.end()) return otherwise;
+      if (!found->is_number() || !(std::abs(found->get<double>()) <= largest_free) ||
+          found->get<double>() != std::floor(found->get<double>()))
+        refuse(where, fmt::format("'{}' of numbers must be a whole number within {}", key, largest_free));
+      return static_cast<std::int64_t>(found->get<double>());
+    };
+    const std::int64_t low = bound("minimum", -largest_free), high = bound("maximum", largest_free);
+    if (low > high) refuse(where, "no number lies between its bounds");
+    const std::int32_t fraction = g().choice({g().end(), g().text(".", g().repeat(digit_, 1, 15, g().end()))});
+    const auto between = [&](std::int64_t least, std::int64_t most) {  // not negative
+      std::vector<std::int32_t> options{integer_range(g(), most, most, g().end())};
+      if (least < most) options.push_back(integer_range(g(), least, most - 1, fraction));
+      return g().choice(std::move(options));
+    };
+    std::vector<std::int32_t> options;
+    if (high >= 0) options.push_back(between(std::max<std::int64_t>(low, 0), high));
+    if (low < 0) options.push_back(g().text("-", between(std::max<std::int64_t>(-high, 0), -low)));
+    return g().choice(std::move(options));
   }
 
   std::int32_t list(const Json& schema, const std::string& where, int depth) {
@@ -231,7 +270,8 @@ class Compiler {
     if (!properties.is_object()) refuse(where, "'properties' must be an object");
     if (!required.is_array()) refuse(where, "'required' must be a list");
     for (const Json& name : required)
-      if (!name.is_string() || !properties.contains(name.get<std::string>())) refuse(where, "'required' has a name that 'properties' has not");
+      if (!name.is_string() || !properties.contains(name.get<std::string>()))
+        refuse(where, "'required' has a name that 'properties' has not");
     const Json other = schema.value("additionalProperties", Json(true));
     if (properties.empty()) {
       if (other == false) return g().text("{", g().call(space_, g().text("}", g().end())));
@@ -243,8 +283,7 @@ class Compiler {
       const auto property = std::next(properties.begin(), static_cast<std::ptrdiff_t>(i));
       const std::string& name = property.key();
       const std::int32_t value = rule_of(property.value(), fmt::format("{}/properties/{}", where, name), depth + 1);
-      const std::int32_t pair =
-          g().text(Json(name).dump(), g().call(space_, g().text(":", g().call(space_, g().call(value, later)))));
+      const std::int32_t pair = g().text(Json(name).dump(), g().call(space_, g().text(":", g().call(space_, g().call(value, later)))));
       const bool needed = std::ranges::find(required, Json(name)) != required.end();
       const std::int32_t begins = g().call(space_, pair), follows = comma(pair);
       first = needed ? begins : g().choice({begins, first});
@@ -267,7 +306,8 @@ class Compiler {
   const Json& root_;
   std::shared_ptr<Grammar> grammar_ = std::make_shared<Grammar>();
   std::map<std::string, std::int32_t> rules_;  // by place in the schema
-  std::int32_t space_ = 0, character_ = 0, string_ = 0, integer_ = 0, number_ = 0, boolean_ = 0, null_ = 0, array_ = 0, object_ = 0, value_ = 0;
+  std::int32_t space_ = 0, digit_ = 0, character_ = 0, string_ = 0, integer_ = 0, number_ = 0, boolean_ = 0, null_ = 0, array_ = 0,
+               object_ = 0, value_ = 0;
 };
 
 }  // namespace

@@ -17,8 +17,7 @@ class TokenConstraint final : public LogitMask {
  public:
   // most_tokens: that may be generated. Where the shortest text fits into them the text is finished before they are used up, as long as the
   // vocabulary has all single bytes.
-  TokenConstraint(const TokenTrie& tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids,
-                  std::int64_t most_tokens);
+  TokenConstraint(const TokenTrie& tokens, const SchemaGrammar& grammar, std::vector<std::int32_t> end_ids, std::int64_t most_tokens);
 
   void apply(std::span<float> logits) override;
   // What was chosen; true where the text is complete and nothing can follow.

@@ -13,7 +13,8 @@ TokenTrie::TokenTrie(const models::Tokenizer& tokenizer) : bytes_(tokenizer.voca
   std::ranges::stable_sort(tokens_, [&](std::int32_t a, std::int32_t b) { return bytes(a) < bytes(b); });
   std::vector<std::int32_t> open;  // nodes from the root to the last one
   const auto close = [&](std::size_t depth) {
-    for (; open.size() > depth; open.pop_back()) nodes_[static_cast<std::size_t>(open.back())].after = static_cast<std::int32_t>(nodes_.size());
+    for (; open.size() > depth; open.pop_back())
+      nodes_[static_cast<std::size_t>(open.back())].after = static_cast<std::int32_t>(nodes_.size());
   };
   const std::string* before = nullptr;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {

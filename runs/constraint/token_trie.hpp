@@ -15,8 +15,8 @@ class TokenTrie {
   // In the order of a walk that goes down first.
   struct Node {
     unsigned char byte = 0;
-    std::int32_t depth = 0;  // bytes before this one
-    std::int32_t after = 0;  // the node behind all that begin like this one
+    std::int32_t depth = 0;             // bytes before this one
+    std::int32_t after = 0;             // the node behind all that begin like this one
     std::int32_t first = 0, count = 0;  // of the tokens that end here
   };
 

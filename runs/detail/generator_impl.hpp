@@ -17,6 +17,7 @@
 #include <ppengine/runs/constraint/token_constraint.hpp>
 #include <ppengine/runs/generator.hpp>
 #include <ppengine/runs/job_chain.hpp>
+#include <ppengine/runs/lookup.hpp>
 
 namespace ppengine::runs {
 
@@ -38,6 +39,7 @@ struct Running {
   std::int32_t token = 0;     // that token
   bool begins = true;         // prefill chooses its first token: it takes no part in this step
   bool awaits = false;        // a token, from the step that is under way
+  Lookup lookup;
   Clock::time_point begun, first, last;
   bool is_filled() const { return filled == result.prompt_tokens; }
 };
@@ -78,6 +80,7 @@ struct Generator::Impl {
   std::vector<Group> groups;
   std::deque<int> in_flight;
   std::vector<std::int32_t> ids, positions, shared_tokens;
+  std::vector<Choice> verified;  // of the last Job::verify
   Job shared_job;
 
   mutable std::mutex mutex;  // of what follows
@@ -121,12 +124,14 @@ struct Generator::Impl {
       chooser.prompt = beginning.prompt.size();
       chooser.constraint.reset();
       if (!beginning.schema.empty())
-        chooser.constraint.emplace(*options.tokens, constraint::schema_grammar(nlohmann::ordered_json::parse(beginning.schema)), beginning.end_ids,
-                                   beginning.most_tokens);
+        chooser.constraint.emplace(*options.tokens, constraint::schema_grammar(nlohmann::ordered_json::parse(beginning.schema)),
+                                   beginning.end_ids, beginning.most_tokens);
     } else if (job.kind == Job::prefill || job.kind == Job::last_prefill) {
       const bool last = job.kind == Job::last_prefill;
       const std::span<float> logits = decoder.prefill(job.group, job.sequence, job.position, job.length, last, tokens, job.whole);
       if (last && chooses()) choose(group, static_cast<std::size_t>(job.sequence), logits);
+    } else if (job.kind == Job::verify) {
+      verify(job, group, tokens);
     } else if (job.kind == Job::copy) {
       decoder.copy(job.whole, job.position, job.group, job.sequence);
     } else if (job.kind == Job::step) {
@@ -160,6 +165,18 @@ struct Generator::Impl {
                                                           chooser.constraint ? &*chooser.constraint : nullptr);
     chooser.history.push_back(choice.token);
     if (chooser.constraint) choice.complete = chooser.constraint->accept(choice.token);
+  }
+
+  // Tokens that were guessed go through the stages behind the last one; they are chosen one by one until a guess is wrong.
+  void verify(const Job& job, Group& group, std::span<const std::int32_t> tokens) {
+    const std::span<float> logits = decoder.verify(job.group, job.sequence, job.position, job.length, tokens);
+    verified.clear();
+    const auto width = static_cast<std::size_t>(vocabulary), sequence = static_cast<std::size_t>(job.sequence);
+    for (std::size_t i = 0; chooses() && i < tokens.size(); ++i) {
+      choose(group, sequence, logits.subspan(i * width, width));
+      verified.push_back(group.choices[sequence]);
+      if (verified.back().complete || i + 1 == tokens.size() || verified.back().token != tokens[i + 1]) return;
+    }
   }
 
   // One more token for the sequences that take part; then all choices of the group go back, with those of prefills.
@@ -207,6 +224,11 @@ struct Generator::Impl {
   bool prefill_some(int index);
   // Sends a group through the stages once where there is anything to do; true where something was done.
   bool launch(int index);
+  // One sequence alone: guesses what follows from what followed before, and lets several tokens go through the stages together. True where
+  // that was done.
+  bool launch_lookup(int index, std::size_t sequence);
+  // A token was chosen; false where the request has left its place with it.
+  bool take(Place& place, const Choice& choice, Clock::time_point now);
   // A request leaves its place.
   void release(Place& place, Finish how);
   // The tokens of the group that was launched first are there.

@@ -36,8 +36,8 @@ struct CompletionRequest {
   std::vector<std::variant<std::string, Ids>> prompts;  // completions
   Json messages, tools;                                 // chat
   ToolUse tool_use = ToolUse::none;
-  std::string tool;  // with ToolUse::one_tool
-  Json template_variables = Json::object();             // chat_template_kwargs
+  std::string tool;                          // with ToolUse::one_tool
+  Json template_variables = Json::object();  // chat_template_kwargs
   bool add_generation_prompt = true;
   std::optional<std::int64_t> max_tokens;
   std::int64_t n = 1;

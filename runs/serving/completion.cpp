@@ -119,15 +119,16 @@ void Completion::finish(std::size_t index, const Generated& result) {
   state.finished = true;
   const double waited = std::chrono::duration<double>(Clock::now() - arrived_).count() - result.prefill_seconds - result.decode_seconds;
   setup_.metrics->finished(std::max(0.0, waited), result);
-  if (state.decoder && !state.stops.stopped()) {
-    std::string rest = state.stops.push(state.decoder->finish());
+  if (state.decoder) {
+    std::string rest;
+    if (!state.stops.stopped()) rest = state.stops.push(state.decoder->finish());
     rest += state.stops.finish();
     state.text += rest;
     std::string seen = shown(state, rest);
     if (setup_.request.tool_use == ToolUse::found) {
       state.called = find_calls(state.text);
       // What looked like a call and is none is text.
-      if (state.called.empty()) seen = state.text.substr(std::min(state.text.size(), state.seen)), state.seen = state.text.size();
+      if (state.called.empty()) seen += state.text.substr(state.seen), state.seen = state.text.size();
     } else if (setup_.request.tool_use == ToolUse::any_tool) {
       state.called = forced_call(state.text);
     }
@@ -139,7 +140,9 @@ void Completion::finish(std::size_t index, const Generated& result) {
 
 // What of a piece of text a client sees as text, or as arguments of the one call: not what belongs to a call that has to be read first.
 std::string Completion::shown(State& state, const std::string& piece) {
-  std::string seen = setup_.request.tool_use == ToolUse::any_tool ? "" : setup_.request.tool_use == ToolUse::found ? state.calls.push(piece) : piece;
+  std::string seen = setup_.request.tool_use == ToolUse::any_tool ? ""
+                     : setup_.request.tool_use == ToolUse::found  ? state.calls.push(piece)
+                                                                  : piece;
   state.seen += seen.size();
   return seen;
 }
@@ -163,7 +166,7 @@ Json Completion::usage() const {
   return {{"prompt_tokens", prompt},
           {"completion_tokens", completion},
           {"total_tokens", prompt + completion},
-          {"prompt_tokens_details", {{"cached_tokens", reused}}}};
+          {"prompt_tokens_details", {{"cached_tokens", std::min(reused, prompt)}}}};
 }
 
 // Chat: a list of tokens as they are. Completions: four lists.
@@ -193,7 +196,8 @@ Json Completion::choice_json(std::size_t index) const {
     if (forced || !state.called.empty()) {
       const std::string before = forced ? "" : state.text.substr(0, state.seen);
       choice["message"]["content"] = before.find_first_not_of(" \n") == before.npos ? Json() : Json(before);
-      choice["message"]["tool_calls"] = calls_json(forced ? std::vector{ToolCall{setup_.request.tool, state.text}} : state.called, call_id(index), false);
+      choice["message"]["tool_calls"] =
+          calls_json(forced ? std::vector{ToolCall{setup_.request.tool, state.text}} : state.called, call_id(index), false);
     }
   } else {
     const std::string prompt = !setup_.request.echo ? "" : setup_.tokenizer ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "";

@@ -105,7 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse(int status, const std::string& what) {
     const std::string body = fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error","param":null,"code":null}}}})", what);
     write_all(fmt::format("HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
-                      reason(status), body.size(), body));
+                          reason(status), body.size(), body));
     finish_answer(false);
   }
 
@@ -259,16 +259,18 @@ void Session::have_body(Code error) {
   ++shared_.answering;
   auto reply = std::make_shared<SessionReply>(shared_from_this(), message.keep_alive(), request.method == "HEAD", message.version() >= 11);
   watch();
-  asio::post(shared_.options.is_slow(request.path) ? shared_.slow_worker : shared_.workers, [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
-    try {
-      shared.handler(request, reply);
-    } catch (const std::exception& failed) {
-      log::error(fmt::format("{} {}: {}", request.method, request.path, failed.what()));
-      reply->send(500, "application/json",
-                  R"({"error":{"message":"internal error; the server's log has more","type":"server_error","param":null,"code":null}})",
-                  {});
-    }
-  });
+  asio::post(shared_.options.is_slow(request.path) ? shared_.slow_worker : shared_.workers,
+             [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
+               try {
+                 shared.handler(request, reply);
+               } catch (const std::exception& failed) {
+                 log::error(fmt::format("{} {}: {}", request.method, request.path, failed.what()));
+                 reply->send(
+                     500, "application/json",
+                     R"({"error":{"message":"internal error; the server's log has more","type":"server_error","param":null,"code":null}})",
+                     {});
+               }
+             });
 }
 
 }  // namespace

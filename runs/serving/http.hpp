@@ -21,7 +21,9 @@ struct HttpOptions {
   std::size_t max_pending = std::size_t{4} << 20;       // bytes of an answer that a client may leave unread
   std::chrono::seconds header_time{30}, body_time{60};  // for a request's header (also: between requests) and for its body
   std::chrono::seconds write_time{30};                  // without progress
-  std::function<bool(const std::string& path)> is_slow = [](const std::string&) { return false; };  // handled one after the other, beside the rest
+  std::function<bool(const std::string& path)> is_slow = [](const std::string&) {
+    return false;
+  };  // handled one after the other, beside the rest
 };
 
 struct HttpRequest {

@@ -61,6 +61,8 @@ std::string Metrics::text(const GeneratorStats& now, std::size_t connections, st
   out += single("ppengine_generated_tokens_total", "counter", "Tokens generated", generated_tokens_);
   out += single("ppengine_prefilled_tokens_total", "counter", "Tokens of prompts that were computed", now.prefilled_tokens);
   out += single("ppengine_reused_tokens_total", "counter", "Tokens of prompts whose keys and values were in the cache", now.reused_tokens);
+  out += single("ppengine_guessed_tokens_total", "counter", "Tokens that --lookup has guessed", now.guessed_tokens);
+  out += single("ppengine_right_guesses_total", "counter", "Guesses that were right", now.right_guesses);
   out += single("ppengine_steps_total", "counter", "Decoding steps", now.steps);
   out += single("ppengine_stepped_sequences_total", "counter", "Sequences of all decoding steps: over steps the mean batch",
                 now.stepped_sequences);

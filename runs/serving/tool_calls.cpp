@@ -46,7 +46,7 @@ Json arguments_schema(const Json& tool) {
   const Json& function = tool["function"];
   return function.contains("parameters") && function["parameters"].is_object() && !function["parameters"].empty()
              ? function["parameters"]
-             : Json{{"type", "object"}};
+             : Json{{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};  // takes nothing
 }
 
 Json tools_schema(const Json& tools) {

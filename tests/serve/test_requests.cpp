@@ -78,21 +78,24 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(calls_of_tools_are_found_and_forced) {
-  const auto calls = find_calls("Let me see. <tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1]}}\n</tool_call><tool_call>{\"name\": \"b\"}");
+  const auto calls =
+      find_calls("Let me see. <tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1]}}\n</tool_call><tool_call>{\"name\": \"b\"}");
   BOOST_REQUIRE(calls.size() == 2u);
   BOOST_TEST(calls[0].name == "a");
   BOOST_TEST(calls[0].arguments == "{\"x\":[1]}");
   BOOST_TEST(calls[1].arguments == "{}");
   BOOST_TEST(find_calls("<tool_call>{broken</tool_call>").empty());
   BOOST_TEST(find_calls("no call").empty());
-  const std::string body = R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": )"
-                           R"({"type": "object", "properties": {"p": {"$ref": "#/$defs/q"}}, "$defs": {"q": {"type": "null"}}}}}], "tool_choice": )";
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": )"
+      R"({"type": "object", "properties": {"p": {"$ref": "#/$defs/q"}}, "$defs": {"q": {"type": "null"}}}}}], "tool_choice": )";
   BOOST_TEST(parse_completion(parse_body(body + "\"auto\"}"), true).schema.empty());
   BOOST_TEST(parse_completion(parse_body(body + "\"none\"}"), true).tools.is_null());
   const CompletionRequest named = parse_completion(parse_body(body + R"({"type": "function", "function": {"name": "f"}}})"), true);
   BOOST_TEST((named.tool_use == ToolUse::one_tool));
   const CompletionRequest any = parse_completion(parse_body(body + "\"required\"}"), true);
-  BOOST_TEST((Json::parse(any.schema)["anyOf"][0]["properties"]["arguments"]["properties"]["p"]["$ref"] == "#/anyOf/0/properties/arguments/$defs/q"));
+  BOOST_TEST((Json::parse(any.schema)["anyOf"][0]["properties"]["arguments"]["properties"]["p"]["$ref"] ==
+              "#/anyOf/0/properties/arguments/$defs/q"));
   BOOST_TEST(refused(body + R"({"type": "function", "function": {"name": "g"}}})", true) == "tool_choice");
   BOOST_TEST(refused(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", true) == "tools");
 }

@@ -1,5 +1,6 @@
 // JSON schemas as grammars: what they allow, and that tokens chosen at random under one give JSON that satisfies it.
 #include <boost/test/unit_test.hpp>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -66,11 +67,13 @@ BOOST_AUTO_TEST_CASE(a_schema_allows_what_it_says) {
         R"({"name":"x","age":1,"tags":["a","a","a"]})", R"({"name":"x","age":1,"tags":["c"]})", R"({"name":"1234567","age":1,"tags":[3]})",
         R"({"age":1,"name":"x","tags":["a"]})", R"({"name":"x","age":1.5,"tags":["a"]})", R"({"name":"x","age":01,"tags":["a"]})",
         R"({"name":"x","age":1,"tags":["a"],"z":1})", R"({"name":"x","age":1,"tags":["a"]} )", R"({"name":"\ud800","age":1,"tags":["a"]})",
-        "{\"name\":\"\xff\",\"age\":1,\"tags\":[\"a\"]}", R"({"name":"x","age":1,"tags":["a"],})", R"({"name":"x","age":1,"tags":["a"],"of":{}})"})
+        "{\"name\":\"\xff\",\"age\":1,\"tags\":[\"a\"]}", R"({"name":"x","age":1,"tags":["a"],})",
+        R"({"name":"x","age":1,"tags":["a"],"of":{}})"})
     BOOST_TEST(!accepts(person, bad), bad);
   const char* const any = R"({"type": "object"})";
   BOOST_TEST(accepts(any, R"({"a": [1, -2.5e+10, {"b": [[], {}]}, true, null, "x"], "": -0.0})"));
-  for (const char* bad : {"[]", R"({"a": [1,]})", R"({"a": 1e})", R"({"a": .5})", R"({a: 1})", R"({"a": tru})"}) BOOST_TEST(!accepts(any, bad), bad);
+  for (const char* bad : {"[]", R"({"a": [1,]})", R"({"a": 1e})", R"({"a": .5})", R"({a: 1})", R"({"a": tru})"})
+    BOOST_TEST(!accepts(any, bad), bad);
 }
 
 BOOST_AUTO_TEST_CASE(integers_stay_within_their_bounds) {
@@ -86,11 +89,29 @@ BOOST_AUTO_TEST_CASE(integers_stay_within_their_bounds) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(numbers_stay_within_their_bounds) {
+  for (const auto& [low, high] : {std::pair{0, 1}, {-2, 3}, {-3, -1}, {5, 5}, {0, 12}}) {
+    const SchemaGrammar grammar = schema_grammar({{"type", "number"}, {"minimum", low}, {"maximum", high}});
+    Automaton automaton(grammar.grammar, grammar.root);
+    int allowed = 0;
+    for (int i = -1500; i <= 1500; ++i) {
+      const std::string text = fmt::format("{:.2f}", i / 100.0);
+      const bool good = accepts(automaton, text);
+      if (good) BOOST_TEST((i >= 100 * low && i <= 100 * high), text);
+      allowed += good;
+    }
+    BOOST_TEST(allowed >= 100 * (high - low) - 1);  // a bound itself may have no digits behind the point
+    BOOST_TEST(accepts(automaton, std::to_string(low)));
+    BOOST_TEST(accepts(automaton, std::to_string(high)));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_enforced_is_refused) {
   for (const char* schema :
-       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 1})", R"({"type": "thing"})", R"({"$ref": "#/$defs/none"})",
-        R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})", R"({"type": "string", "maxLength": 1000000})",
-        R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", R"({"enum": []})", R"({"allOf": [{}, {}]})", "false", "3"})
+       {R"({"type": "string", "pattern": "a+"})", R"({"type": "number", "minimum": 0.5})", R"({"type": "number", "exclusiveMinimum": 0})",
+        R"({"type": "thing"})", R"({"$ref": "#/$defs/none"})", R"({"$ref": "#"})", R"({"type": "array", "minItems": 3, "maxItems": 2})",
+        R"({"type": "string", "maxLength": 1000000})", R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+        R"({"enum": []})", R"({"allOf": [{}, {}]})", "false", "3"})
     BOOST_CHECK_THROW(schema_grammar(Json::parse(schema)), ConfigError);
 }
 

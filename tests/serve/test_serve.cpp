@@ -179,6 +179,23 @@ BOOST_AUTO_TEST_CASE(a_stream_has_the_same_text_in_events) {
   BOOST_TEST(outcome.code == 0, outcome.err);
 }
 
+BOOST_AUTO_TEST_CASE(guesses_change_nothing) {
+  const std::string alone = generated("1,2,3,4", 100);
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--lookup"}, [&] {
+    BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 100}, {"temperature", 0}})) == alone);
+    // Of two tokens alone: the text repeats itself again and again, and not always in the same way.
+    const Json drawn{{"prompt", {1, 2}}, {"max_tokens", 60}, {"temperature", 1}, {"seed", 3}, {"logit_bias", {{"7", 60}, {"8", 60}}}};
+    const std::string guessed = text_of(post(port, "/v1/completions", drawn));
+    Json two = drawn;  // side by side nothing is guessed
+    two["prompt"] = Json::array({Json::array({1, 2}), Json::array({1, 2})});
+    BOOST_TEST(text_of(post(port, "/v1/completions", two)) == guessed);
+    const std::string metrics = request(port, "GET", "/metrics").body;
+    BOOST_TEST(metrics.find("ppengine_right_guesses_total 0\n") == std::string::npos);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
 BOOST_AUTO_TEST_CASE(prompts_share_what_they_begin_with) {
   const int port = free_port();
   const auto asked = [&](int first) {
