@@ -90,6 +90,9 @@ class TensorBuilder {
   TensorRef embedding(const TensorRef& ids, const TensorRef& table, std::int64_t padding);
   // src [P, N, Q] by index [P or 1, I, Q or 1] along the middle: out [P, I, Q]. Indices below zero count from the end.
   TensorRef take(const TensorRef& src, const TensorRef& index);
+  // base [P, N, Q] with src [P, I, Q] put at (or added to) the places that index [P or 1, I, Q or 1] names along the middle. Of several for one
+  // place the last counts.
+  TensorRef put(const TensorRef& base, const TensorRef& index, const TensorRef& src, bool add);
   TensorRef cumulative_sum(const TensorRef& src, int dim);
   // Indices along dim: the k largest (or smallest) in order; of equal ones the first comes first.
   TensorRef order(const TensorRef& src, int dim, const Dim& k, bool largest);

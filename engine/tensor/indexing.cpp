@@ -58,6 +58,45 @@ TensorRef TensorBuilder::take(const TensorRef& from, const TensorRef& by) {
   return add_node("take", {src, index}, {}, out, src.type, compile);
 }
 
+TensorRef TensorBuilder::put(const TensorRef& from, const TensorRef& by, const TensorRef& what, bool add) {
+  const TensorRef base = dense(read(from)), index = dense(by), src = dense(read(what));
+  const Dim before = base.shape[0], along = base.shape[1], behind = base.shape[2], taken = index.shape[1];
+  const bool of_before = !(index.shape[0].is(1) && !before.is(1)), of_behind = !(index.shape[2].is(1) && !behind.is(1));
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t samples = c.samples, p = before.at(samples), n = along.at(samples), q = behind.at(samples), i = taken.at(samples);
+    const std::int64_t index_q = of_behind ? 1 : 0, index_i = of_behind ? q : 1, index_p = of_before ? i * index_i : 0;
+    const std::vector<std::int64_t> numbers{n, q, i, index_p, index_i, index_q};
+    // One work-item walks along the whole index: a fixed order.
+    constexpr const char* head =
+        "const long n = q.n[16], w = q.n[17], m = q.n[18]; const long c = i % w, b = i / w;\n"
+        "{1} for (long t = 0; t < m; ++t) {{ long k = ((const int*)p0)[b * q.n[19] + t * q.n[20] + c * q.n[21]]; if (k < 0) k += n; if (k < 0 || k >= n) continue; {0} }}";
+    const char* type = base.type == 'f' ? "float" : "int";
+    const auto forward = [=](Emitter& emit) {
+      const std::string body = fmt::format(fmt::runtime(head), fmt::format("to[k * w] {} ((const {}*)p2)[(b * m + t) * w + c];", add ? "+=" : "=", type),
+                                           fmt::format("{0}* to = ({0}*)p3 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const {0}*)p1)[(b * n + k) * w + c];", type));
+      emit_launch(emit, true, make_loop(emit.kernels(), p * q, 4, body, numbers), {emit.input(1), emit.input(0), emit.input(2)}, {emit.output()});
+    };
+    const auto backward = [=](Emitter& emit) {
+      const BufferId g = emit.output_gradient();
+      if (add) {
+        emit.give_gradient(0, g);
+      } else if (const GradientTarget target = emit.begin_gradient(0, false)) {
+        const std::string body = fmt::format(fmt::runtime(head), "to[k * w] = 0.0f;",
+                                             "float* to = (float*)p2 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const float*)p1)[(b * n + k) * w + c];");
+        emit_launch(emit, false, make_loop(emit.kernels(), p * q, 3, body, numbers), {emit.input(1), g}, {target.diff});
+        emit.finish_gradient(0, target);
+      }
+      if (const GradientTarget target = emit.begin_gradient(2, false)) {
+        const std::string body = fmt::format(fmt::runtime(head), "((float*)p2)[(b * m + t) * w + c] = ((const float*)p1)[(b * n + k) * w + c];", "");
+        emit_launch(emit, false, make_loop(emit.kernels(), p * q, 3, body, numbers), {emit.input(1), g}, {target.diff});
+        emit.finish_gradient(2, target);
+      }
+    };
+    return TensorEmission{forward, backward};
+  };
+  return add_node("put", {base, index, src}, {}, base.shape, base.type, compile);
+}
+
 TensorRef TensorBuilder::cumulative_sum(const TensorRef& from, int dim) {
   const TensorRef src = dense(read(from));
   const Walk walk = walk_of(src.shape, dim);

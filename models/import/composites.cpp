@@ -276,6 +276,30 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
       if (left.find(c) == std::string::npos || right.find(c) == std::string::npos) result += c;
     return one(einsum(left + "," + right + "->" + result, {a, b}));
   }
+  if (op == "cdist" && in.number("p", 2.0) == 2.0) {
+    TensorRef a = floats("x1"), b = floats("x2");
+    a.shape.insert(a.shape.end() - 1, Dim(1)), a.strides.insert(a.strides.end() - 1, Dim(0));
+    b.shape.insert(b.shape.end() - 2, Dim(1)), b.strides.insert(b.strides.end() - 2, Dim(0));
+    return one(distance(a, b, 2.0, 0.0, false));
+  }
+  if (op == "cross" || op == "linalg_cross") {
+    const TensorRef a = floats("self"), b = floats("other");
+    const int d = in.dim("dim", -1, a.rank());
+    const auto turned = [&](const TensorRef& x, int by) {
+      const auto part = [&](int i) { return build_.slice(x, d, (i + by) % 3, 1); };
+      return build_.cat({part(0), part(1), part(2)}, d);
+    };
+    return one(build_.apply("$0 * $1 - $2 * $3", {"$g * $1", "$g * $0", "-$g * $3", "-$g * $2"}, {turned(a, 1), turned(b, 2), turned(a, 2), turned(b, 1)}));
+  }
+  if (op == "diag_embed") {
+    const TensorRef x = in.tensor("self");
+    if (in.integer("offset", 0) != 0 || in.integer("dim1", -2) != -2 || in.integer("dim2", -1) != -1) Arguments::refuse("is off the middle");
+    const Dim size = x.shape.back();
+    const TensorRef i = build_.reshape(build_.arange(size, 0, 1, 'i'), {size, 1}), j = build_.reshape(build_.arange(size, 0, 1, 'i'), {1, size});
+    TensorRef wide = x;
+    wide.shape.emplace_back(1), wide.strides.emplace_back(0);
+    return one(build_.apply("$1 == $2 ? $0 : 0", {"$1 == $2 ? $g : 0.0f", "", ""}, {wide, i, j}, in.out_type()));
+  }
   if (op == "addmv") return one(build_.apply("$0 + $1", {"$g", "$g"}, {in.tensor("self"), product(in.tensor("mat"), in.tensor("vec"))}));
   if (op == "hstack" || op == "vstack") {
     auto parts = in.tensors("tensors");

@@ -93,20 +93,22 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
   if (op == "linear") return one(build_.linear(in.tensor("input"), in.tensor("weight"), in.tensor_or_none("bias"), out_in));
   if (op == "addmm" && in.number("alpha", 1.0) == 1.0 && in.number("beta", 1.0) == 1.0) {
     const TensorRef a = in.tensor("mat1"), b = in.tensor("mat2"), c = in.tensor("self");
-    if (b.parameter >= 0 && c.parameter >= 0 && c.rank() == 1) {
+    if (b.parameter >= 0 && c.parameter >= 0 && c.rank() == 1 && c.dense()) {
       // [out, in] seen the other way round is a plain linear layer too.
       if (b.dense()) return one(build_.linear(a, b, c, in_out));
       const TensorRef turned = build_.permute(b, {1, 0});
       if (turned.dense()) return one(build_.linear(a, turned, c, out_in));
     }
-    return one(build_.apply("$0 + $1", {"$g", "$g"}, {build_.matmul(a, b), c}));
   }
   if (op == "matmul" || op == "mm" || op == "bmm" || op == "mv" || op == "dot") {
     const char* second = op == "matmul" ? "other" : op == "mv" ? "vec" : op == "dot" ? "tensor" : "mat2";
     return one(product(in.tensor("self"), in.tensor(second)));
   }
-  if (op == "baddbmm" && in.number("alpha", 1.0) == 1.0 && in.number("beta", 1.0) == 1.0)
-    return one(build_.apply("$0 + $1", {"$g", "$g"}, {build_.matmul(in.tensor("batch1"), in.tensor("batch2")), in.tensor("self")}));
+  if (op == "baddbmm" || op == "addmm") {
+    const TensorRef product = build_.matmul(in.tensor(op == "addmm" ? "mat1" : "batch1"), in.tensor(op == "addmm" ? "mat2" : "batch2"), in.number("alpha", 1.0));
+    const std::string beta = number_text(in.number("beta", 1.0));
+    return one(build_.apply("$0 + " + beta + " * $1", {"$g", "$g * " + beta}, {product, in.tensor("self")}));
+  }
   if (op == "outer") return one(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {unsqueezed(in.tensor("self"), 1), in.tensor("vec2")}));
   if (op == "einsum") return one(einsum(in.text("equation", ""), in.tensors("tensors")));
   if (op == "scaled_dot_product_attention") return one(attention(in));
@@ -212,6 +214,17 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     if (spatial == 1) x = unsqueezed(x, 2);
     const Dims out = in.out_shape();
     const std::int64_t height = spatial == 1 ? 1 : out[2].fixed, width = out.back().fixed;
+    if (in.has("divisor_override") && !in.boolean("ceil_mode", false)) {
+      const auto window = in.integers("kernel_size");
+      const double area = double(window[0]) * double(spatial == 1 ? 1 : window.back());
+      engine::PoolOptions whole;
+      spread(window, whole.kernel, spatial, 1);
+      whole.stride[0] = whole.kernel[0], whole.stride[1] = whole.kernel[1];
+      spread(in.integers("stride"), whole.stride, spatial, 1);
+      spread(in.integers("padding"), whole.padding, spatial, 0);
+      const std::string scale = number_text(area / in.number("divisor_override", 1.0));
+      return one(build_.apply("$0 * " + scale, {"$g * " + scale}, {build_.reshape(build_.average_pool(x, whole, height, width), out)}));
+    }
     if (op.starts_with("adaptive_avg")) return one(build_.reshape(build_.adaptive_average_pool(x, height, width), out));
     engine::PoolOptions o;
     if (op.starts_with("adaptive_max")) {
@@ -227,6 +240,20 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     o.count_padding = in.boolean("count_include_pad", true);
     if (in.has("divisor_override")) Arguments::refuse("has a divisor of its own");
     return one(build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
+  }
+  if (op == "adaptive_avg_pool3d") {
+    const Dims out = in.out_shape();
+    if (!out[2].is(1) || !out[3].is(1) || !out[4].is(1)) Arguments::refuse("gives more than one element of each channel");
+    return one(build_.mean(in.tensor("self"), {2, 3, 4}, true));
+  }
+  if (op == "_weight_norm") {  // v, and its length along all dimensions but one
+    const TensorRef v = in.tensor("v"), g = in.tensor("g");
+    const int d = in.dim("dim", 0, v.rank());
+    std::vector<int> others;
+    for (int i = 0; i < v.rank(); ++i)
+      if (i != d) others.push_back(i);
+    const TensorRef square = build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {v}), others, true);
+    return one(build_.apply("$0 * $1 / sycl::sqrt($2)", {"$g * $1 / sycl::sqrt($2)", "$g * $0 / sycl::sqrt($2)", "-0.5f * $g * $r / $2"}, {v, g, square}));
   }
   if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d")) {
     const TensorRef x = in.tensor(in.has("input") ? "input" : "self");

@@ -91,6 +91,8 @@ const std::map<std::string, Line>& binary() {
       {"floor_divide", {"floor_div($0, $1)", {"", ""}}},
       {"remainder", {"floor_mod($0, $1)", {"$g", ""}}},
       {"logaddexp", {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
+      {"copysign", {"sycl::copysign($0, $1)", {"$r == $0 ? $g : -$g", ""}}},
+      {"ldexp", {"(float)$0 * sycl::exp2((float)$1)", {"$g * sycl::exp2((float)$1)", ""}}},
       {"hypot", {"sycl::hypot($0, $1)", {"$r > 0 ? $g * $0 / $r : 0.0f", "$r > 0 ? $g * $1 / $r : 0.0f"}}},
       {"xlogy", {"$0 == 0 ? 0.0f : $0 * sycl::log($1)", {"$g * sycl::log($1)", "$g * $0 / $1"}}},
       {"fmax", {"sycl::fmax($0, $1)", {"$0 >= $1 ? $g : 0.0f", "$1 > $0 ? $g : 0.0f"}}},
@@ -162,6 +164,8 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   if (op == "sign" || op == "sgn") return build_.apply(type == 'f' ? "sign_of($0)" : "($0 > 0) - ($0 < 0)", {""}, {in.tensor("self")}, type);
   if (op == "logical_not") return build_.apply("$0 == 0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "bitwise_not") return build_.apply(type == 'b' ? "$0 == 0 ? 1 : 0" : "~$0", {""}, {in.tensor("self")}, type);
+  if (op == "isfinite") return build_.apply("sycl::fabs((float)$0) < __builtin_inff() ? 1 : 0", {""}, {in.tensor("self")}, 'b');
+  if (op == "heaviside") return build_.apply("$0 > 0 ? 1.0f : $0 == 0 ? $1 : 0.0f", {"", ""}, {floats("self"), floats("values")});
   if (op == "isnan") return build_.apply("$0 != $0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "isinf") return build_.apply("sycl::fabs((float)$0) == __builtin_inff() ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "nan_to_num") {

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <ppengine/models/import/lowering.hpp>
@@ -99,12 +100,17 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     }
     Dim count = 1;
     for (int d : all) count = count * x.shape[static_cast<std::size_t>(d)];
-    if (!count.constant()) Arguments::refuse("goes along the batch");
     const TensorRef middle = build_.mean(x, all, true);
     const TensorRef centered = build_.apply("$0 - $1", {"$g", "-$g"}, {x, middle});
     TensorRef out = build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {centered}), all, keep);
-    const std::string scale = number_text(1.0 / (double(count.fixed) - correction));
-    out = build_.apply("$0 * " + scale, {"$g * " + scale}, {out});
+    if (count.constant()) {
+      const std::string scale = number_text(1.0 / (double(count.fixed) - correction));
+      out = build_.apply("$0 * " + scale, {"$g * " + scale}, {out});
+    } else {  // along the batch
+      const TensorRef number = build_.reshape(build_.slice(build_.arange(count + Dim(1), 0, 1, 'i'), 0, count, 1), {});
+      const std::string part = "((float)$1 - " + number_text(correction) + ")";
+      out = build_.apply("$0 / " + part, {"$g / " + part, ""}, {out, number});
+    }
     if (op.starts_with("std")) out = build_.apply("sycl::sqrt($0)", {"$g * 0.5f / $r"}, {out});
     std::vector<TensorRef> results{out};
     if (op.ends_with("_mean")) results.push_back(build_.reshape(middle, out.shape));
@@ -116,7 +122,12 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const auto dims = in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{};
     const bool keep = in.boolean("keepdim", false);
     if (p == 1.0) return one(build_.sum(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep));
-    if (p != 2.0) Arguments::refuse(fmt::format("of order {}", p));
+    if (std::isinf(p)) return one(build_.reduce(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep, p > 0 ? Reduction::largest : Reduction::smallest));
+    if (p != 2.0) {
+      const std::string order = number_text(p), less = number_text(p - 1.0), root = number_text(1.0 / p);
+      const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order), {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {x});
+      return one(build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)}, {build_.sum(powers, dims, keep)}));
+    }
     return one(build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"}, {build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), dims, keep)}));
   }
   if (op == "cosine_similarity" || op == "normalize") return {};
@@ -141,6 +152,44 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     std::vector<std::optional<TensorRef>> by(static_cast<std::size_t>(in.dim("dim", 0, x.rank())) + 1);
     by.back() = in.tensor("index");
     return one(index(x, by));
+  }
+  if (op == "scatter" || op == "scatter_add" || op == "index_add" || op == "index_copy" || op == "index_fill") {
+    const TensorRef x = build_.read(in.tensor("self"));
+    TensorRef by = in.tensor("index");
+    if (in.has("reduce")) Arguments::refuse("reduces");
+    const int d = in.dim("dim", 0, x.rank());
+    const auto k = static_cast<std::size_t>(d);
+    Dims along = x.shape;
+    along[k] = count_of(by.shape);
+    if (op.starts_with("index_")) {  // one list for all
+      by = build_.reshape(by, {1, along[k], 1});
+      TensorRef what = op == "index_fill" ? in.tensor("value") : in.tensor("source");
+      if (op == "index_add" && in.number("alpha", 1.0) != 1.0) what = build_.apply("$0 * $1", {"$g * $1", ""}, {what, build_.full({}, in.number("alpha", 1.0), 'f')});
+      what = build_.reshape(build_.expand(cast(what, in.out_type()), along), around(build_.expand(cast(what, in.out_type()), along), d));
+      return one(build_.reshape(build_.put(build_.reshape(x, around(x, d)), by, what, op == "index_add"), x.shape));
+    }
+    for (int i = 0; i < x.rank(); ++i)
+      if (i != d && !(x.shape[static_cast<std::size_t>(i)] == by.shape[static_cast<std::size_t>(i)])) Arguments::refuse("has an index of another shape");
+    TensorRef what = build_.expand(cast(in.tensor(in.has("src") ? "src" : "value"), in.out_type()), by.shape);
+    return one(build_.reshape(build_.put(build_.reshape(x, around(x, d)), build_.reshape(by, around(by, d)), build_.reshape(what, around(what, d)), op == "scatter_add"), x.shape));
+  }
+  if (op == "aminmax") {
+    const TensorRef x = cast(in.tensor("self"), 'f');
+    const auto dims = in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{};
+    const bool keep = in.boolean("keepdim", false);
+    return std::vector<TensorRef>{build_.reduce(x, dims, keep, Reduction::smallest), build_.reduce(x, dims, keep, Reduction::largest)};
+  }
+  if (op == "count_nonzero") {
+    const TensorRef x = in.tensor("self");
+    return one(build_.sum(cast(cast(x, 'b'), 'i'), in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{}, false));
+  }
+  if (op == "median" && in.node().outputs.size() > 1) {  // the lower of the two in the middle
+    const TensorRef x = build_.read(in.tensor("self"));
+    const int d = in.dim("dim", -1, x.rank());
+    const Dim size = x.shape[static_cast<std::size_t>(d)];
+    if (!size.constant()) Arguments::refuse("goes along the batch");
+    const TensorRef by = build_.slice(build_.order(x, d, size, false), d, (size.fixed - 1) / 2, 1);
+    return std::vector<TensorRef>{build_.reshape(gather(x, by, d), in.out_shape()), build_.reshape(by, in.out_shape())};
   }
   if (op == "gather") return one(gather(build_.read(in.tensor("self")), in.tensor("index"), in.dim("dim", 0, in.tensor("self").rank())));
   if (op == "cumsum") {
@@ -207,7 +256,16 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     return reduced(build_.apply(fmt::format("sycl::fabs($0 - $1) < {0} ? 0.5f * ($0 - $1) * ($0 - $1) * {1} : {2} * (sycl::fabs($0 - $1) - 0.5f * {0})", beta, unit, slope),
                                 {gradient, "-" + gradient}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   }
-  if (op == "binary_cross_entropy_with_logits" && !in.has("weight") && !in.has("pos_weight"))
+  if (op == "binary_cross_entropy_with_logits" && in.has("pos_weight")) {
+    TensorRef each = build_.apply("(1.0f - $1) * $0 + (1.0f + ($2 - 1.0f) * $1) * (sycl::log1p(sycl::exp(-sycl::fabs($0))) + ($0 < 0 ? -$0 : 0.0f))",
+                                  {"$g * ((1.0f - $1) - (1.0f + ($2 - 1.0f) * $1) * (1.0f - logistic($0)))", "", ""}, {in.tensor("self"), cast(in.tensor("target"), 'f'), in.tensor("pos_weight")});
+    if (in.has("weight")) each = build_.apply("$0 * $1", {"$g * $1", ""}, {each, in.tensor("weight")});
+    return reduced(each);
+  }
+  if (op == "binary_cross_entropy_with_logits" && in.has("weight"))
+    return reduced(build_.apply("$2 * (($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0))))", {"$2 * (logistic($0) - $1) * $g", "", ""},
+                                {in.tensor("self"), cast(in.tensor("target"), 'f'), in.tensor("weight")}));
+  if (op == "binary_cross_entropy_with_logits")
     return reduced(build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))", {"(logistic($0) - $1) * $g", "-$0 * $g"},
                                 {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   if (op == "binary_cross_entropy" && !in.has("weight"))

@@ -99,7 +99,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   if (op == "split" || op == "split_with_sizes" || op == "chunk" || op == "tensor_split" || op == "unbind" || op == "unsafe_split" || op == "unsafe_chunk" ||
       op == "hsplit" || op == "vsplit") {
     const TensorRef x = in.tensor("self");
-    const int d = in.dim("dim", 0, x.rank());
+    const int d = op == "hsplit" && x.rank() > 1 ? 1 : in.dim("dim", 0, x.rank());
     std::vector<TensorRef> parts;
     Dim start = 0;
     for (std::size_t i = 0; i < in.node().outputs.size(); ++i) {
@@ -110,6 +110,15 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
       start = start + size;
     }
     return parts;
+  }
+  if (op == "diagonal") {
+    TensorRef x = in.tensor("self");
+    const auto a = static_cast<std::size_t>(in.dim("dim1", 0, x.rank())), b = static_cast<std::size_t>(in.dim("dim2", 1, x.rank()));
+    if (in.integer("offset", 0) != 0) Arguments::refuse("is off the middle");
+    const Dim size = in.out_shape().back(), stride = x.strides[a] + x.strides[b];
+    for (const std::size_t d : {std::max(a, b), std::min(a, b)}) x.shape.erase(x.shape.begin() + static_cast<long>(d)), x.strides.erase(x.strides.begin() + static_cast<long>(d));
+    x.shape.push_back(size), x.strides.push_back(stride);
+    return one(x);
   }
   if (op == "flip") {
     TensorRef x = in.tensor("self");

@@ -280,3 +280,21 @@ def densenet():
             return torch.cat([x, self.conv(F.relu(self.bn(x), inplace=True))], 1)
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), Layer(4), Layer(8), nn.AvgPool2d(3, stride=2, padding=1, count_include_pad=False), Layer(12), nn.AdaptiveMaxPool2d(1), nn.Flatten(),
                          nn.Linear(16, 3)), {"input": torch.randn(16, 3, 11, 11)}, torch.randint(0, 3, (16,))
+
+
+@model("mse")
+def places():
+    """Writing by index, statistics along the batch, other orders of norms."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.conv, self.b = nn.Linear(6, 6), nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, padding=1)), nn.Linear(6, 3)
+        def forward(self, x):
+            h = self.conv(self.a(x))
+            order = h.argsort(-1)
+            h = torch.zeros_like(h).scatter(2, order, h * 2) + torch.zeros_like(h).scatter_add(2, order // 2, h) + h.index_add(1, torch.tensor([0, 2, 2]), h[:, :3], alpha=0.5)
+            h = h.index_fill(2, torch.tensor([1]), 0.3).index_copy(1, torch.tensor([3, 0]), h[:, 1:3])
+            h = h + torch.diagonal(h[:, :, :4], dim1=1, dim2=2).unsqueeze(-1) + torch.diag_embed(h[:, 0])[:, :4] + torch.linalg.cross(h[..., :3], h[..., 3:]).repeat(1, 1, 2)
+            h = h / (h.norm(p=3, dim=-1, keepdim=True) + h.norm(p=float("inf"), dim=-1, keepdim=True)) + torch.cdist(h, h + 0.5).mean(-1, keepdim=True) + h.median(-1, keepdim=True).values
+            return self.b(h).sum(1)
+    return Net(), {"x": torch.randn(12, 4, 6)}, torch.randn(12, 3)
