@@ -10,11 +10,11 @@ BINARY = ROOT / "build" / "bin" / "ppengine"
 LENGTH, BATCH = 256, 4
 
 
-def make_model(folder):
+def make_model(folder, width=768, layers=12, vocabulary=32000):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(vocab_size=32000, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=12,
+    LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers, num_attention_heads=width // 64, num_key_value_heads=width // 64,
                                  max_position_embeddings=1024, tie_word_embeddings=True)).save_pretrained(folder)
 
 
@@ -40,6 +40,18 @@ def ppengine_steps(*flags):
     return [json.loads(line) for line in lines if "loss" in json.loads(line)]
 
 
+def packed_sequences(data, length):
+    rooms = []
+    for line in data.read_text().splitlines():
+        inputs = len(json.loads(line)["text"]) - 1
+        fit = next((i for i, room in enumerate(rooms) if room >= inputs), None)
+        if fit is None:
+            rooms.append(length)
+            fit = -1
+        rooms[fit] -= inputs
+    return len(rooms)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
@@ -59,11 +71,13 @@ def main():
         generator = random.Random(0)
         data = pathlib.Path(temporary) / "documents.jsonl"
         data.write_text("".join(json.dumps({"text": "x" * generator.randint(20, 500)}) + "\n" for _ in range(64)))
-        common = ["--model", "mid", "--data", data, "--seq-len", 500, "--steps", 3]
+        small = pathlib.Path(temporary) / "small"  # without a tokenizer: a token per byte
+        make_model(small, 512, 8, 256)
+        common = ["--model", small, "--data", data, "--seq-len", 500, "--steps", 3]
         padded = ppengine_steps(*common, "--batch-size", 16)[1:]
         packed = ppengine_steps(*common, "--batch-size", 8, "--pack")[1:]
         per_padded = 16 / statistics.median(step["seconds"] for step in padded)
-        per_packed = 8 * 500 / 260 / statistics.median(step["seconds"] for step in packed)  # about so many documents in a sequence
+        per_packed = 8 * 64 / packed_sequences(data, 500) / statistics.median(step["seconds"] for step in packed)
         print(f"--pack: {per_packed:.1f} documents a second, padded {per_padded:.1f}: {per_packed / per_padded:.2f} times")
 
 

@@ -75,6 +75,7 @@ Adapter Adapter::open(const fs::path& folder) {
   adapter.files_ = std::make_shared<WeightFiles>(WeightFiles::open(file));
   std::set<std::string> modules;
   for (const StoredTensor& tensor : adapter.files_->tensors()) {
+    if (tensor.name.find(".base_layer.") != std::string::npos) continue;  // peft saves an adapted head's own weight too: the model has it
     const std::string name = own_name(tensor.name);
     if (name.empty())
       throw FileError(fmt::format("{}: tensor '{}' is no lora_A or lora_B of a linear: not supported", file.string(), tensor.name));
