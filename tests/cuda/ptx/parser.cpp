@@ -94,6 +94,8 @@ void Parser::header(const std::string& text, bool body) {
 
 void Parser::directive(const std::string& text) {
   if (text.starts_with(".pragma") || text.starts_with(".maxntid") || text.starts_with(".reqntid")) return;
+  // A text that is left over from what the compiler asked about the target; an instruction that named it would be an error.
+  if (text.starts_with(".global") && text.find("_$_str") != std::string::npos) return;
   if (text.starts_with(".branchtargets")) {
     tables_[pending_table_] = split_list(text.substr(14));
     return;
