@@ -52,6 +52,11 @@ std::uint64_t GlobalMemory::allocate(std::size_t bytes, const std::string& name)
   return base;
 }
 
+void GlobalMemory::release(std::uint64_t address) {
+  regions_.erase(address);
+  last_ = nullptr;
+}
+
 Region& GlobalMemory::region(std::uint64_t address) {
   if (last_ && address - last_->base() < last_->size()) return *last_;
   auto next = regions_.upper_bound(address);

@@ -45,6 +45,7 @@ class GlobalMemory {
   explicit GlobalMemory(std::uint64_t first = 0x10'0000'0000) : next_(first) {}
   // 256-byte aligned, never written; `name` is for messages.
   std::uint64_t allocate(std::size_t bytes, const std::string& name);
+  void release(std::uint64_t address);    // of an allocation
   Region& region(std::uint64_t address);  // Fault where there is no allocation
 
  private:
