@@ -16,8 +16,8 @@ void prepare_for_nvidia(const Device& device);
 // (it has the same functions, which are then called and not inlined). Without either it fails where there is no CUDA toolkit.
 std::vector<std::string> nvidia_options();
 
-// "+ptx70" for 80: the first PTX that has the architecture, which any driver for such a device takes. Told an architecture alone, the compiler
-// ends the process ("PTX version 6.3 does not support target 'sm_80'").
+// "+ptx70" for 80: the first PTX that has the architecture, which any driver for such a device takes. Told an architecture alone, the
+// compiler ends the process ("PTX version 6.3 does not support target 'sm_80'").
 std::string ptx_feature(int architecture);
 
 }  // namespace ppengine::ops

@@ -1,5 +1,6 @@
 // Moves, loads, stores, jumps, calls, barriers and shuffles on small programs with known results; and what must be a fault.
 #include <boost/test/unit_test.hpp>
+
 #include <cstring>
 #include <functional>
 
@@ -12,7 +13,8 @@ using namespace ppengine::ptx;
 // A kernel over one buffer of 32-bit numbers, %rd1 its address, %r1 the thread's index.
 std::string program(const std::string& body, const std::string& outside = "") {
   return ".version 6.3\n.target sm_75\n.address_size 64\n" + outside +
-         "\n.visible .entry __sycl_kernel_test(\n.param .u64 .ptr .global .align 4 test_param_0\n)\n{\n.reg .pred %p<9>;\n.reg .b16 %rs<9>;\n"
+         "\n.visible .entry __sycl_kernel_test(\n.param .u64 .ptr .global .align 4 test_param_0\n)\n{\n.reg .pred %p<9>;\n.reg .b16 "
+         "%rs<9>;\n"
          ".reg .b32 %r<20>;\n.reg .b64 %rd<20>;\n.local .align 8 .b8 depot[16];\n"
          "ld.param.b64 %rd1, [test_param_0];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, %rd2;\n" +
          body + "\nret;\n}\n";
@@ -30,9 +32,7 @@ std::vector<std::uint32_t> run(const std::string& text, std::vector<std::uint32_
 }
 
 using Numbers = std::vector<std::uint32_t>;
-void check(const Numbers& got, const Numbers& expected) {
-  BOOST_TEST(got == expected, boost::test_tools::per_element());
-}
+void check(const Numbers& got, const Numbers& expected) { BOOST_TEST(got == expected, boost::test_tools::per_element()); }
 
 // That it faults, and that the message says all of `parts`.
 void faults(const std::function<void()>& what, std::initializer_list<const char*> parts) {
@@ -62,43 +62,52 @@ BOOST_AUTO_TEST_CASE(loads_and_stores_of_every_width_and_of_vectors) {
                     "st.global.b32 [%rd1+8], %r3;\nst.global.b16 [%rd1+12], %rs1;"),
             {0x8180u, 0, 0, 0xffffffffu}),
         {0x8180u, 0xffffff80u, 0x8180u, 0xffff8180u});
-  check(run(program("ld.global.v4.b32 {%r2, %r3, %r4, %r5}, [%rd1];\nst.b32 [%rd1], %r5;\nst.b32 [%rd1+4], %r2;"), {1, 2, 3, 4}), {4, 1, 3, 4});
+  check(run(program("ld.global.v4.b32 {%r2, %r3, %r4, %r5}, [%rd1];\nst.b32 [%rd1], %r5;\nst.b32 [%rd1+4], %r2;"), {1, 2, 3, 4}),
+        {4, 1, 3, 4});
   check(run(program("ld.v2.b32 {%r2, %r3}, [%rd1+8];\nst.v2.b32 [%rd1], {%r3, %r2};"), {1, 2, 3, 4}), {4, 3, 3, 4});
 }
 
 BOOST_AUTO_TEST_CASE(own_memory_is_each_threads_own) {
-  check(run(program("mov.b64 %rd6, depot;\ncvta.local.u64 %rd7, %rd6;\nst.local.b32 [%rd6+4], %r1;\nld.b32 %r2, [%rd7+4];\nst.global.b32 [%rd3], %r2;"),
+  check(run(program("mov.b64 %rd6, depot;\ncvta.local.u64 %rd7, %rd6;\nst.local.b32 [%rd6+4], %r1;\nld.b32 %r2, [%rd7+4];\nst.global.b32 "
+                    "[%rd3], %r2;"),
             {9, 9, 9}, {3, 1, 1}),
         {0, 1, 2});
 }
 
 BOOST_AUTO_TEST_CASE(guards_jumps_and_jump_tables) {
-  check(run(program("setp.eq.b32 %p1, %r1, 1;\n@%p1 st.global.b32 [%rd3], 5;\n@!%p1 st.global.b32 [%rd3], 6;"), Numbers(3), {3, 1, 1}), {6, 5, 6});
+  check(run(program("setp.eq.b32 %p1, %r1, 1;\n@%p1 st.global.b32 [%rd3], 5;\n@!%p1 st.global.b32 [%rd3], 6;"), Numbers(3), {3, 1, 1}),
+        {6, 5, 6});
   check(run(program("$L_brx_0: .branchtargets\n$A,\n$B;\nbrx.idx %r1, $L_brx_0;\n$A:\nst.global.b32 [%rd3], 10;\nbra.uni $C;\n$B:\n"
                     "st.global.b32 [%rd3], 11;\n$C:"),
             Numbers(2), {2, 1, 1}),
         {10, 11});
-  check(run(program("mov.b32 %r2, 0;\n$L:\nadd.s32 %r2, %r2, 3;\nsetp.lt.s32 %p1, %r2, 10;\n@%p1 bra $L;\nst.global.b32 [%rd1], %r2;"), {0}), {12});
+  check(
+      run(program("mov.b32 %r2, 0;\n$L:\nadd.s32 %r2, %r2, 3;\nsetp.lt.s32 %p1, %r2, 10;\n@%p1 bra $L;\nst.global.b32 [%rd1], %r2;"), {0}),
+      {12});
 }
 
 BOOST_AUTO_TEST_CASE(calls_pass_arguments_and_results) {
   const std::string twice =
       ".func (.param .b32 func_retval0) twice(\n.param .b32 twice_param_0\n)\n{\n.reg .b32 %r<4>;\nld.param.b32 %r1, [twice_param_0];\n"
       "add.s32 %r2, %r1, %r1;\nst.param.b32 [func_retval0], %r2;\nret;\n}\n";
-  check(run(program("{ // callseq\n.param .b32 param0;\nst.param.b32 [param0], %r1;\n.param .b32 retval0;\ncall.uni (retval0), twice, (param0);\n"
-                    "ld.param.b32 %r2, [retval0];\n}\nst.global.b32 [%rd3], %r2;",
-                    twice),
-            Numbers(3), {3, 1, 1}),
-        {0, 2, 4});
+  check(
+      run(program(
+              "{ // callseq\n.param .b32 param0;\nst.param.b32 [param0], %r1;\n.param .b32 retval0;\ncall.uni (retval0), twice, (param0);\n"
+              "ld.param.b32 %r2, [retval0];\n}\nst.global.b32 [%rd3], %r2;",
+              twice),
+          Numbers(3), {3, 1, 1}),
+      {0, 2, 4});
 }
 
 BOOST_AUTO_TEST_CASE(the_upper_half_of_a_register) {
-  check(run(program("mov.b64 %rd6, 81985529216486895;\n{ .reg .b32 tmp; mov.b64 {tmp, %r2}, %rd6; }\nst.global.b32 [%rd1], %r2;"), {0}), {0x01234567u});
+  check(run(program("mov.b64 %rd6, 81985529216486895;\n{ .reg .b32 tmp; mov.b64 {tmp, %r2}, %rd6; }\nst.global.b32 [%rd1], %r2;"), {0}),
+        {0x01234567u});
 }
 
 const char* const through_shared =
     "mov.b64 %rd6, tile;\ncvta.shared.u64 %rd7, %rd6;\nadd.s64 %rd8, %rd7, %rd2;\nst.b32 [%rd8], %r1;\nBARRIER\n"
-    "sub.s32 %r2, 63, %r1;\nmul.wide.u32 %rd9, %r2, 4;\nadd.s64 %rd10, %rd6, %rd9;\nld.shared.b32 %r3, [%rd10];\nst.global.b32 [%rd3], %r3;";
+    "sub.s32 %r2, 63, %r1;\nmul.wide.u32 %rd9, %r2, 4;\nadd.s64 %rd10, %rd6, %rd9;\nld.shared.b32 %r3, [%rd10];\nst.global.b32 [%rd3], "
+    "%r3;";
 std::string with_barrier(const std::string& barrier) {
   std::string body = through_shared;
   body.replace(body.find("BARRIER"), 7, barrier);
@@ -133,7 +142,8 @@ BOOST_AUTO_TEST_CASE(shuffles_bring_the_values_of_other_lanes) {
 
 BOOST_AUTO_TEST_CASE(accesses_that_no_device_allows_are_faults) {
   const auto one = [](const std::string& body) { return [body] { run(program(body), {1, 2}); }; };
-  faults(one("ld.global.b32 %r2, [%rd1+8];"), {"__sycl_kernel_test", "thread (0,0,0)", "ld.global.b32 %r2, [%rd1+8]", "byte 8 of the buffer, which has 8"});
+  faults(one("ld.global.b32 %r2, [%rd1+8];"),
+         {"__sycl_kernel_test", "thread (0,0,0)", "ld.global.b32 %r2, [%rd1+8]", "byte 8 of the buffer, which has 8"});
   faults(one("st.global.b32 [%rd1-4], %r1;"), {"st.global.b32"});
   faults(one("ld.global.b32 %r2, [%rd1+2];"), {"misaligned"});
   faults(one("ld.v2.b32 {%r2, %r3}, [%rd1+4];"), {"misaligned"});
@@ -143,10 +153,13 @@ BOOST_AUTO_TEST_CASE(accesses_that_no_device_allows_are_faults) {
 }
 
 BOOST_AUTO_TEST_CASE(threads_that_wait_for_each_other_in_different_places_are_a_fault) {
-  faults([] { run(program("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L;\nbar.sync 0;\nbra.uni $E;\n$L:\nsetp.lt.u32 %p2, %r1, 16;\n@%p2 bra $W;\n"
-                          "bar.warp.sync -1;\nbra.uni $E;\n$W:\nbar.sync 0;\n$E:"),
-                  Numbers(64), {64, 1, 1}); },
-         {"deadlock"});
+  faults(
+      [] {
+        run(program("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L;\nbar.sync 0;\nbra.uni $E;\n$L:\nsetp.lt.u32 %p2, %r1, 16;\n@%p2 bra $W;\n"
+                    "bar.warp.sync -1;\nbra.uni $E;\n$W:\nbar.sync 0;\n$E:"),
+            Numbers(64), {64, 1, 1});
+      },
+      {"deadlock"});
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_line) {

@@ -1,5 +1,6 @@
 // Every opcode that only computes, against values worked out by hand from the PTX ISA's definitions.
 #include <boost/test/unit_test.hpp>
+
 #include <cmath>
 #include <limits>
 #include <set>

@@ -1,5 +1,6 @@
 // Every kernel that GPUs run, from its PTX over the interpreter, against the CPU device: the same sources through two compilers.
 #include <boost/test/unit_test.hpp>
+
 #include <filesystem>
 #include <set>
 
@@ -46,8 +47,8 @@ BOOST_AUTO_TEST_CASE(weights) { compare(weight_cases()); }
 
 BOOST_AUTO_TEST_CASE(every_kernel_has_a_case) {
   std::set<std::string> covered;
-  for (const auto& cases : {activation_cases(), attention_cases(), tile_cases(), elementwise_cases(), few_rows_cases(), loss_cases(), matmul_cases(),
-                            norm_cases(), optimizer_cases(), weight_cases()})
+  for (const auto& cases : {activation_cases(), attention_cases(), tile_cases(), elementwise_cases(), few_rows_cases(), loss_cases(),
+                            matmul_cases(), norm_cases(), optimizer_cases(), weight_cases()})
     for (const KernelCase& one : cases) covered.insert(one.file + "/__sycl_kernel_" + one.kernel);
   for (const auto& entry : std::filesystem::directory_iterator(PPENGINE_PTX)) {
     if (entry.path().extension() != ".ptx") continue;

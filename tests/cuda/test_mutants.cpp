@@ -1,6 +1,7 @@
 // Kernels that were broken on purpose must be caught, by a fault or by other results than the CPU's: else the kernels' tests show nothing.
-#include <algorithm>
 #include <boost/test/unit_test.hpp>
+
+#include <algorithm>
 
 #include "kernels/case.hpp"
 #include "opcodes.hpp"
@@ -59,19 +60,19 @@ void all_are_caught(const std::vector<KernelCase>& cases, const std::vector<Muta
 BOOST_AUTO_TEST_SUITE(mutants)
 
 BOOST_AUTO_TEST_CASE(of_flat_kernels_and_of_a_transposition) {
-  all_are_caught(elementwise_cases(),
-                 {
-                     {"the barrier of a transposition taken out", "transpose_f32", "bar.sync \t0;", ""},
-                     {"an edge one column too far", "transpose_f32", "setp.ge.s64", "setp.gt.s64"},
-                     {"one element too many", "add_f32", "setp.ge.s64", "setp.gt.s64"},
-                     {"another operation", "add_f32", "add.rn.f32", "sub.rn.f32"},
-                     {"reads the result, which nobody wrote", "add_f32", "[__sycl_kernel_add_f32_param_1]", "[__sycl_kernel_add_f32_param_2]"},
-                     {"elements of half the size", "add_f32", ", 2;", ", 1;"},
-                     {"all work-items do the same", "add_f32", "%tid.x", "%tid.y"},
-                     {"all work-groups do the same", "add_f32", "%ctaid.x", "%ctaid.y"},
-                     {"bf16 cut off in place of rounded", "add_bf16", "32767", "0"},
-                     {"drops what should stay", "dropout_f32", "setp.lt.u32", "setp.gt.u32"},
-                 });
+  all_are_caught(elementwise_cases(), {
+                                          {"the barrier of a transposition taken out", "transpose_f32", "bar.sync \t0;", ""},
+                                          {"an edge one column too far", "transpose_f32", "setp.ge.s64", "setp.gt.s64"},
+                                          {"one element too many", "add_f32", "setp.ge.s64", "setp.gt.s64"},
+                                          {"another operation", "add_f32", "add.rn.f32", "sub.rn.f32"},
+                                          {"reads the result, which nobody wrote", "add_f32", "[__sycl_kernel_add_f32_param_1]",
+                                           "[__sycl_kernel_add_f32_param_2]"},
+                                          {"elements of half the size", "add_f32", ", 2;", ", 1;"},
+                                          {"all work-items do the same", "add_f32", "%tid.x", "%tid.y"},
+                                          {"all work-groups do the same", "add_f32", "%ctaid.x", "%ctaid.y"},
+                                          {"bf16 cut off in place of rounded", "add_bf16", "32767", "0"},
+                                          {"drops what should stay", "dropout_f32", "setp.lt.u32", "setp.gt.u32"},
+                                      });
 }
 
 BOOST_AUTO_TEST_CASE(of_products) {

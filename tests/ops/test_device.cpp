@@ -153,8 +153,8 @@ BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
 
 // Only where kernels were compiled with the library (the target ppengine_kernels), and not for fewer instructions than this CPU has.
 bool has_shipped_kernels() {
-  const bool shipped = !std::getenv("PPENGINE_ISA") &&
-                       std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
+  const bool shipped =
+      !std::getenv("PPENGINE_ISA") && std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
   if (!shipped) BOOST_TEST_MESSAGE("skipped: no kernels were compiled with this library for this CPU");
   return shipped;
 }

@@ -31,9 +31,10 @@ STANDIN_API cuDeviceGetP2PAttribute(int* value, int, int, int) { return *value =
 
 // By CUdevice_attribute: a device of sm_80 with two multiprocessors. What is not here is 0.
 STANDIN_API cuDeviceGetAttribute(int* value, int attribute, int device) {
-  static const std::map<int, int> values{{1, 1024},  {2, 1024},  {3, 1024},  {4, 64},      {5, 0x7fffffff}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536},
-                                         {10, 32},   {12, 65536}, {13, 1000000}, {14, 512}, {16, 2},        {34, 1},    {36, 1000000}, {37, 256}, {38, 4 << 20},
-                                         {39, 2048}, {41, 1},     {75, 8},       {76, 0},   {81, 102400},   {82, 65536}, {83, 1},    {89, 1},    {97, 49152}};
+  static const std::map<int, int> values{{1, 1024},  {2, 1024},     {3, 1024},   {4, 64},       {5, 0x7fffffff}, {6, 65535}, {7, 65535},
+                                         {8, 49152}, {9, 65536},    {10, 32},    {12, 65536},   {13, 1000000},   {14, 512},  {16, 2},
+                                         {34, 1},    {36, 1000000}, {37, 256},   {38, 4 << 20}, {39, 2048},      {41, 1},    {75, 8},
+                                         {76, 0},    {81, 102400},  {82, 65536}, {83, 1},       {89, 1},         {97, 49152}};
   if (!known(device)) return invalid_device;
   const auto found = values.find(attribute);
   *value = found == values.end() ? 0 : found->second;
@@ -46,8 +47,12 @@ STANDIN_API cuDevicePrimaryCtxRetain(void** context, int device) {
   return success;
 }
 STANDIN_API cuDevicePrimaryCtxRelease_v2(int) { return success; }
-STANDIN_API cuCtxSetCurrent(void* context) { return current_device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1, success; }
-STANDIN_API cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(current_device + 1)), success; }
+STANDIN_API cuCtxSetCurrent(void* context) {
+  return current_device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1, success;
+}
+STANDIN_API cuCtxGetCurrent(void** context) {
+  return *context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(current_device + 1)), success;
+}
 STANDIN_API cuCtxGetDevice(int* device) { return current_device < 0 ? invalid_context : (*device = current_device, success); }
 STANDIN_API cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = *greatest = 0, success; }
 STANDIN_API cuCtxSynchronize() {

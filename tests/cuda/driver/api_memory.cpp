@@ -59,24 +59,45 @@ STANDIN_API cuPointerGetAttribute(void* data, int attribute, std::uint64_t addre
   if (next == all.begin()) return invalid_value;
   const auto [start, size] = *std::prev(next);
   switch (attribute) {
-    case 1: return *static_cast<std::uint64_t*>(data) = static_cast<std::uint64_t>(std::max(device, 0)) + 1, success;
-    case 2: return *static_cast<unsigned*>(data) = device < 0 ? 1 : 2, success;
-    case 8: return *static_cast<unsigned*>(data) = 0, success;
-    case 9: return *static_cast<int*>(data) = std::max(device, 0), success;
-    case 11: return *static_cast<std::uint64_t*>(data) = start, success;
-    case 12: return *static_cast<std::size_t*>(data) = size, success;
-    default: return invalid_value;
+    case 1:
+      return *static_cast<std::uint64_t*>(data) = static_cast<std::uint64_t>(std::max(device, 0)) + 1, success;
+    case 2:
+      return *static_cast<unsigned*>(data) = device < 0 ? 1 : 2, success;
+    case 8:
+      return *static_cast<unsigned*>(data) = 0, success;
+    case 9:
+      return *static_cast<int*>(data) = std::max(device, 0), success;
+    case 11:
+      return *static_cast<std::uint64_t*>(data) = start, success;
+    case 12:
+      return *static_cast<std::size_t*>(data) = size, success;
+    default:
+      return invalid_value;
   }
 }
 
 STANDIN_API cuMemcpy(std::uint64_t to, std::uint64_t from, std::size_t bytes) { return copy(to, from, bytes, nullptr, true); }
 STANDIN_API cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) { return copy(to, number(from), bytes, nullptr, true); }
-STANDIN_API cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) { return copy(to, from, bytes, stream, false); }
-STANDIN_API cuMemcpyDtoDAsync_v2(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) { return copy(to, from, bytes, stream, false); }
-STANDIN_API cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) { return copy(to, number(from), bytes, stream, false); }
-STANDIN_API cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void* stream) { return copy(number(to), from, bytes, stream, false); }
-STANDIN_API cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) { return fill(to, value, 1, count, stream); }
-STANDIN_API cuMemsetD16Async(std::uint64_t to, unsigned short value, std::size_t count, void* stream) { return fill(to, value, 2, count, stream); }
-STANDIN_API cuMemsetD32Async(std::uint64_t to, unsigned value, std::size_t count, void* stream) { return fill(to, value, 4, count, stream); }
+STANDIN_API cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
+  return copy(to, from, bytes, stream, false);
+}
+STANDIN_API cuMemcpyDtoDAsync_v2(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
+  return copy(to, from, bytes, stream, false);
+}
+STANDIN_API cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) {
+  return copy(to, number(from), bytes, stream, false);
+}
+STANDIN_API cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void* stream) {
+  return copy(number(to), from, bytes, stream, false);
+}
+STANDIN_API cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) {
+  return fill(to, value, 1, count, stream);
+}
+STANDIN_API cuMemsetD16Async(std::uint64_t to, unsigned short value, std::size_t count, void* stream) {
+  return fill(to, value, 2, count, stream);
+}
+STANDIN_API cuMemsetD32Async(std::uint64_t to, unsigned value, std::size_t count, void* stream) {
+  return fill(to, value, 4, count, stream);
+}
 STANDIN_API cuMemHostRegister_v2(void*, std::size_t, unsigned) { return success; }
 STANDIN_API cuMemHostUnregister(void*) { return success; }

@@ -42,11 +42,13 @@ STANDIN_API cuModuleGetFunction(void** function, void* module, const char* name)
 }
 STANDIN_API cuModuleGetGlobal_v2(std::uint64_t*, std::size_t*, void*, const char*) { return not_found; }
 // By CUfunction_attribute: 0 threads of a block at most, 4 registers.
-STANDIN_API cuFuncGetAttribute(int* value, int attribute, void*) { return *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0, success; }
+STANDIN_API cuFuncGetAttribute(int* value, int attribute, void*) {
+  return *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0, success;
+}
 STANDIN_API cuFuncSetAttribute(void*, int, int) { return success; }
 STANDIN_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, std::size_t) { return *blocks = 1, success; }
 
-STANDIN_API cuLaunchKernel(void* function, unsigned groups_x, unsigned groups_y, unsigned groups_z, unsigned size_x, unsigned size_y, unsigned size_z, unsigned,
-                           void* stream, void** arguments, void**) {
+STANDIN_API cuLaunchKernel(void* function, unsigned groups_x, unsigned groups_y, unsigned groups_z, unsigned size_x, unsigned size_y,
+                           unsigned size_z, unsigned, void* stream, void** arguments, void**) {
   return launch(*static_cast<Function*>(function), {groups_x, groups_y, groups_z}, {size_x, size_y, size_z}, stream, arguments);
 }

@@ -23,7 +23,9 @@ Machine& Machine::get() {
 }
 
 Machine::Machine()
-    : memory_limit(setting("STANDIN_CUDA_MEMORY", std::uint64_t(1) << 30)), random(setting("STANDIN_CUDA_SEED", 1)), lose_at_(setting("STANDIN_CUDA_LOSE", 0)) {
+    : memory_limit(setting("STANDIN_CUDA_MEMORY", std::uint64_t(1) << 30)),
+      random(setting("STANDIN_CUDA_SEED", 1)),
+      lose_at_(setting("STANDIN_CUDA_LOSE", 0)) {
   const auto count = static_cast<int>(setting("STANDIN_CUDA_DEVICES", 2));
   for (int i = 0; i < count; ++i) {
     devices.emplace_back(i);

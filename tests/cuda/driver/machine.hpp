@@ -39,8 +39,8 @@ struct Stream {
 };
 
 struct Event {
-  Stream* stream = nullptr;       // where it was recorded last
-  std::uint64_t records = 0;      // how often it was recorded, and how many of these were reached
+  Stream* stream = nullptr;   // where it was recorded last
+  std::uint64_t records = 0;  // how often it was recorded, and how many of these were reached
   std::uint64_t reached = 0;
   double milliseconds = 0;
 };
@@ -85,7 +85,7 @@ class Machine {
   void wait(Stream& stream, const std::shared_ptr<Event>& event);  // the stream's later work waits for it
   void finish(Stream& stream);                                     // runs all of a stream's work, and what that waits for
   void finish_until(Event& event);
-  void finish_all(int device);  // its streams in turns, at random
+  void finish_all(int device);   // its streams in turns, at random
   bool advance(Stream& stream);  // one piece of work; false: there is none
 
   Result launch(const Function& function, ptx::Launch launch, Stream& stream);

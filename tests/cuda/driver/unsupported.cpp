@@ -3,10 +3,10 @@
 
 #include "api.hpp"
 
-#define UNSUPPORTED(name)                                                      \
-  STANDIN_API name() {                                                         \
-    std::fprintf(stderr, "stand-in CUDA: " #name " is not supported\n");       \
-    return ppengine::standin::not_supported;                                   \
+#define UNSUPPORTED(name)                                                \
+  STANDIN_API name() {                                                   \
+    std::fprintf(stderr, "stand-in CUDA: " #name " is not supported\n"); \
+    return ppengine::standin::not_supported;                             \
   }
 UNSUPPORTED(cuArray3DCreate_v2)
 UNSUPPORTED(cuArray3DGetDescriptor_v2)

@@ -26,15 +26,19 @@ Argument buffer_of(Element element, const std::vector<T>& values) {
 // Both round the same sums in another order, and what devices approximate differently.
 double tolerance_of(Element element) {
   switch (element) {
-    case Element::f32: return 2e-5;
-    case Element::bf16: return 1.0 / 128;  // two steps of its eight bits
-    default: return 0;
+    case Element::f32:
+      return 2e-5;
+    case Element::bf16:
+      return 1.0 / 128;  // two steps of its eight bits
+    default:
+      return 0;
   }
 }
 
 }  // namespace
 
-KernelCase make_case(const std::string& file, const std::string& kernel, const Grid& grid, std::vector<Argument> arguments, double tolerance) {
+KernelCase make_case(const std::string& file, const std::string& kernel, const Grid& grid, std::vector<Argument> arguments,
+                     double tolerance) {
   return {file, kernel, grid.dimensions, grid.groups, grid.size, std::move(arguments), tolerance, {}};
 }
 
@@ -83,7 +87,8 @@ std::string difference(const KernelCase& one, const Outcome& expected, const Out
     // Sums that differ in their last bits round to the same bf16, but for a few: more than one in 20 is another rounding.
     if (argument.element == Element::bf16) {
       const auto others = std::inner_product(want.begin(), want.end(), have.begin(), std::size_t{0}, std::plus(), std::not_equal_to());
-      if (others > 1 + want.size() / 20) return fmt::format("{} argument {}: {} of {} are not the same", one.kernel, a, others, want.size());
+      if (others > 1 + want.size() / 20)
+        return fmt::format("{} argument {}: {} of {} are not the same", one.kernel, a, others, want.size());
     }
     const Largest largest = largest_distance(have, want);
     const double allowed = (one.tolerance > 0 ? one.tolerance : tolerance_of(argument.element)) * largest.magnitude;

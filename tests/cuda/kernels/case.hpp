@@ -49,7 +49,8 @@ inline Grid line(std::uint32_t groups, std::uint32_t size) { return {1, {groups,
 inline Grid plane(std::uint32_t groups_y, std::uint32_t groups_x, std::uint32_t size_y, std::uint32_t size_x) {
   return {2, {groups_x, groups_y, 1}, {size_x, size_y, 1}};
 }
-KernelCase make_case(const std::string& file, const std::string& kernel, const Grid& grid, std::vector<Argument> arguments, double tolerance = 0);
+KernelCase make_case(const std::string& file, const std::string& kernel, const Grid& grid, std::vector<Argument> arguments,
+                     double tolerance = 0);
 
 Argument random(Element element, std::size_t count, double low = -2, double high = 2);  // other values at each call, the same in each run
 Argument integers(const std::vector<std::int32_t>& values);
@@ -57,8 +58,8 @@ Argument longs(const std::vector<std::int64_t>& values);
 Argument floats(const std::vector<float>& values);
 Argument empty(Element element, std::size_t count);  // not written
 Argument number(float value);
-Argument whole(std::int64_t value);   // long
-Argument small(std::int32_t value);   // int
+Argument whole(std::int64_t value);  // long
+Argument small(std::int32_t value);  // int
 Argument none();
 template <class T>
 Argument structure(const T& value) {

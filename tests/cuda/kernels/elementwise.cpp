@@ -34,7 +34,8 @@ std::vector<KernelCase> activation_cases() {
     all.push_back(make_case("activation", "gated_silu_backward_" + type, line(rows, 128),
                             shape({gate, up, random(t, rows * width), empty(t, rows * stride), empty(t, rows * stride)})));
   }
-  all.push_back(make_case("half", "cast_f32_f16", flat, with_count({random(Element::f32, count, -1e-4, 1e-4), empty(Element::f16, count)})));
+  all.push_back(
+      make_case("half", "cast_f32_f16", flat, with_count({random(Element::f32, count, -1e-4, 1e-4), empty(Element::f16, count)})));
   Argument halves = random(Element::i32, count / 2, 0, 0x7bff);
   halves.element = Element::f16;
   all.push_back(make_case("half", "cast_f16_f32", flat, with_count({halves, empty(Element::f32, count)})));
@@ -74,15 +75,18 @@ std::vector<KernelCase> elementwise_cases() {
       if (from != to) add("cast_" + from + "_" + to, with_count({random(f, count, -100, 100), empty(t, count)}));
   for (const auto& [name, element] : {std::pair{"copy_strided_2", Element::bf16}, std::pair{"copy_strided_4", Element::f32}}) {
     // [2,1,3,2,5] to its transpose: 12 rows of 5.
-    std::vector<Argument> arguments{random(element, 60), empty(element, 60), whole(12), whole(3), whole(2), whole(1), whole(3), whole(2), whole(5)};
+    std::vector<Argument> arguments{
+        random(element, 60), empty(element, 60), whole(12), whole(3), whole(2), whole(1), whole(3), whole(2), whole(5)};
     for (const int stride : {60, 30, 30, 10, 5, 1, 60, 6, 6, 2, 1, 12}) arguments.push_back(whole(stride));
     add(name, arguments, line(4, 32));
   }
   const Argument rows = integers({4, 0, 6});
   add("gather_rows_f32", {random(Element::f32, 7 * 70), rows, empty(Element::f32, 210), whole(3), whole(70), whole(1)}, line(3, 128));
-  add("scatter_rows_f32", {random(Element::f32, 210), rows, empty(Element::f32, 400), whole(3), whole(70), whole(30), whole(430), whole(1)}, line(3, 128));
+  add("scatter_rows_f32", {random(Element::f32, 210), rows, empty(Element::f32, 400), whole(3), whole(70), whole(30), whole(430), whole(1)},
+      line(3, 128));
   add("transpose_f32", {random(Element::f32, 20 * 37), empty(Element::f32, 20 * 37), whole(20), whole(37)}, plane(2, 3, 16, 16));
-  add("transpose_cached_f32", {random(Element::f32, 20 * 37), empty(Element::f32, 20 * 37), whole(20), whole(37), whole(6), whole(2)}, line(3, 16));
+  add("transpose_cached_f32", {random(Element::f32, 20 * 37), empty(Element::f32, 20 * 37), whole(20), whole(37), whole(6), whole(2)},
+      line(3, 16));
   return all;
 }
 

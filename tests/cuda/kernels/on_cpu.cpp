@@ -18,14 +18,17 @@ struct Shared {  // memory of the device, freed at the end
 
 void set(sycl::handler& handler, int index, const Argument& argument, void* buffer) {
   switch (argument.kind) {
-    case Argument::Kind::integer32: return handler.set_arg(index, static_cast<std::int32_t>(argument.value));
-    case Argument::Kind::integer64: return handler.set_arg(index, static_cast<std::int64_t>(argument.value));
+    case Argument::Kind::integer32:
+      return handler.set_arg(index, static_cast<std::int32_t>(argument.value));
+    case Argument::Kind::integer64:
+      return handler.set_arg(index, static_cast<std::int64_t>(argument.value));
     case Argument::Kind::number: {
       float value;
       std::memcpy(&value, &argument.value, sizeof value);
       return handler.set_arg(index, value);
     }
-    default: return handler.set_arg(index, buffer);
+    default:
+      return handler.set_arg(index, buffer);
   }
 }
 

@@ -15,9 +15,13 @@ std::vector<KernelCase> matmul_cases() {
     const auto arguments = [&](const MatmulShape& s, std::size_t batch, bool extras) {
       const auto cells = [&](long a, long b) { return batch * static_cast<std::size_t>(a * b); };
       const Argument c = extras ? random(out, cells(s.m, s.n)) : empty(out, cells(s.m, s.n));
-      return std::vector<Argument>{random(in, cells(s.m, s.k)), random(in, cells(s.k, s.n)), c,
-                                   extras ? random(in, static_cast<std::size_t>(s.n)) : none(), extras ? random(out, cells(s.m, s.n)) : none(),
-                                   structure(s), small(extras ? 1 : 0)};
+      return std::vector<Argument>{random(in, cells(s.m, s.k)),
+                                   random(in, cells(s.k, s.n)),
+                                   c,
+                                   extras ? random(in, static_cast<std::size_t>(s.n)) : none(),
+                                   extras ? random(out, cells(s.m, s.n)) : none(),
+                                   structure(s),
+                                   small(extras ? 1 : 0)};
     };
     // b as it lies and transposed; two of a batch.
     const MatmulShape plain{m, n, k, k, 1, n, 1, n, 1, 1, m * k, 0, k * n, 0, m * n, 0, 0.5f};
@@ -45,17 +49,23 @@ std::vector<KernelCase> few_rows_cases() {
           const auto cells = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
           const Element weight = type == "int8" ? Element::i8 : element_of(type);
           const bool gated = most == 2, extras = most != 1;
-          std::vector<Argument> arguments{random(f32, cells(rows, in)),
-                                          weight == Element::i8 ? random(weight, cells(out, in), -127, 127) : random(weight, cells(out, in)),
-                                          type == "int8" ? random(f32, cells(out, groups), 0.01, 0.02) : none(),
-                                          extras ? random(f32, cells(out, 1)) : none(),
-                                          extras ? random(f32, cells(rows, out)) : none(),
-                                          gated ? random(f32, cells(rows, out)) : none(),
-                                          norm ? random(f32, cells(in, 1)) : none(),
-                                          norm && extras ? random(f32, cells(in, 1)) : none(),
-                                          empty(f32, cells(rows, out))};
+          std::vector<Argument> arguments{
+              random(f32, cells(rows, in)),
+              weight == Element::i8 ? random(weight, cells(out, in), -127, 127) : random(weight, cells(out, in)),
+              type == "int8" ? random(f32, cells(out, groups), 0.01, 0.02) : none(),
+              extras ? random(f32, cells(out, 1)) : none(),
+              extras ? random(f32, cells(rows, out)) : none(),
+              gated ? random(f32, cells(rows, out)) : none(),
+              norm ? random(f32, cells(in, 1)) : none(),
+              norm && extras ? random(f32, cells(in, 1)) : none(),
+              empty(f32, cells(rows, out))};
           for (const std::int64_t one : {rows, in, out, type == "int8" ? group : in}) arguments.push_back(whole(one));
-          for (const Argument& one : {number(1e-5f), small(most > 2 ? 1 : 0), small(most == 1 ? 0 : most == 2 ? 3 : most == 4 ? 1 : 2), whole(8)})
+          for (const Argument& one : {number(1e-5f), small(most > 2 ? 1 : 0),
+                                      small(most == 1   ? 0
+                                            : most == 2 ? 3
+                                            : most == 4 ? 1
+                                                        : 2),
+                                      whole(8)})
             arguments.push_back(one);
           const std::string name = "few_rows_" + type + "_" + std::to_string(most) + (norm ? "_norm" : "");
           all.push_back(make_case(wide ? "few_rows_wide" : "few_rows_narrow", name, line(2, 128), std::move(arguments)));
@@ -90,7 +100,8 @@ std::vector<KernelCase> weight_cases() {
   add("widen_int4", line(8, 64), widen({four_bits, floats(words)}, 1));
   const auto gather = [&](const Argument& table, const Argument& with) {
     std::vector<Argument> arguments{integers({3, 9, 0, -1, 7, 3}), table, with, random(f32, 5 * in), integers({1, 2}), empty(f32, 6 * in)};
-    for (const std::int64_t one : {std::int64_t{6}, std::int64_t{3}, in, std::int64_t{0}, out, group, std::int64_t{1}}) arguments.push_back(whole(one));
+    for (const std::int64_t one : {std::int64_t{6}, std::int64_t{3}, in, std::int64_t{0}, out, group, std::int64_t{1}})
+      arguments.push_back(whole(one));
     return arguments;
   };
   add("gather_bf16", line(6, 64), gather(random(Element::bf16, out * in), none()));

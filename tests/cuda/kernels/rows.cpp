@@ -20,7 +20,8 @@ const std::vector<Team>& teams() {
 // The sum of partial sums (ops/kernels/optimizer.cpp: their number in front, then pairs).
 std::vector<double> total(const std::vector<double>& partials) {
   double sum = 0;
-  for (std::size_t i = 2; i < 2 + 2 * static_cast<std::size_t>(std::isnan(partials[0]) ? 0 : partials[0]) && i < partials.size(); ++i) sum += partials[i];
+  for (std::size_t i = 2; i < 2 + 2 * static_cast<std::size_t>(std::isnan(partials[0]) ? 0 : partials[0]) && i < partials.size(); ++i)
+    sum += partials[i];
   return {sum};
 }
 
@@ -50,9 +51,11 @@ std::vector<KernelCase> norm_cases() {
     const Argument x = random(t, 350), d = random(t, 350), mean = random(f32, 7), rstd = random(f32, 7, 0.5, 2);
     all.push_back(make_case("norm", "layer_norm_backward_weight_" + type, plane(1, 2, 4, 32),
                             {x, d, mean, rstd, random(f32, 50), random(f32, 50), whole(7), whole(50), small(1)}));
-    all.push_back(make_case("norm", "rms_norm_backward_weight_" + type, plane(1, 2, 4, 32), {x, d, rstd, empty(f32, 50), whole(7), whole(50), small(0)}));
+    all.push_back(make_case("norm", "rms_norm_backward_weight_" + type, plane(1, 2, 4, 32),
+                            {x, d, rstd, empty(f32, 50), whole(7), whole(50), small(0)}));
   }
-  all.push_back(make_case("norm", "variance_to_rstd", line(2, 32), {random(f32, 50, 0, 2), empty(f32, 50), number(1e-5f), whole(50), whole(32)}));
+  all.push_back(
+      make_case("norm", "variance_to_rstd", line(2, 32), {random(f32, 50, 0, 2), empty(f32, 50), number(1e-5f), whole(50), whole(32)}));
   return all;
 }
 
@@ -76,15 +79,16 @@ std::vector<KernelCase> loss_cases() {
     }
     const Argument ids = integers({3, 9, 3, -1, 5, 3});
     all.push_back(make_case("loss", "embedding_" + type, line(6, 64),
-                            {ids, random(t, 8 * 40), random(t, 4 * 40), integers({1, 0}), empty(t, 240), whole(6), whole(3), whole(40), whole(8),
-                             whole(4), whole(0), whole(1)}));
+                            {ids, random(t, 8 * 40), random(t, 4 * 40), integers({1, 0}), empty(t, 240), whole(6), whole(3), whole(40),
+                             whole(8), whole(4), whole(0), whole(1)}));
     all.push_back(make_case("loss", "embedding_backward_tokens_" + type, line(6, 64),
-                            {ids, integers({2, -0x7ffffffa, -0x7ffffffb, -0x7ffffffa, 6, -0x7ffffffa}), random(t, 240), random(f32, 8 * 40), whole(6),
-                             whole(40), whole(0), whole(1)}));
+                            {ids, integers({2, -0x7ffffffa, -0x7ffffffb, -0x7ffffffa, 6, -0x7ffffffa}), random(t, 240), random(f32, 8 * 40),
+                             whole(6), whole(40), whole(0), whole(1)}));
     all.push_back(make_case("loss", "embedding_backward_positions_" + type, line(3, 64),
                             {random(t, 240), random(f32, 120), whole(2), whole(3), whole(40), small(1), whole(1)}));
   }
-  all.push_back(make_case("loss", "embedding_chain", line(1, 256), {integers({3, 9, 3, -1, 5, 3}), empty(Element::i32, 6), whole(6), whole(0), whole(8), whole(5)}));
+  all.push_back(make_case("loss", "embedding_chain", line(1, 256),
+                          {integers({3, 9, 3, -1, 5, 3}), empty(Element::i32, 6), whole(6), whole(0), whole(8), whole(5)}));
   return all;
 }
 
@@ -96,14 +100,27 @@ std::vector<KernelCase> optimizer_cases() {
     all.push_back(make_case("optimizer", kernel, grid, std::move(arguments)));
   };
   const Argument p = random(f32, count), g = random(f32, count), m = random(f32, count), v = random(f32, count, 0.1, 2);
-  std::vector<Argument> adamw{p, g, m, v, whole(count), whole(chunk), number(0.5f), number(0.99f), number(1e-3f), number(0.1f), number(0.1f),
-                              number(0.999f), number(0.001f), number(1e-8f)};
+  std::vector<Argument> adamw{p,
+                              g,
+                              m,
+                              v,
+                              whole(count),
+                              whole(chunk),
+                              number(0.5f),
+                              number(0.99f),
+                              number(1e-3f),
+                              number(0.1f),
+                              number(0.1f),
+                              number(0.999f),
+                              number(0.001f),
+                              number(1e-8f)};
   add("adamw", line(2, 256), adamw);
   adamw.insert(adamw.begin() + 4, empty(Element::bf16, count));
   add("adamw_copy", line(2, 256), adamw);
   for (const bool velocity : {false, true})
-    add("sgd", line(2, 256), {p, g, velocity ? m : none(), velocity ? none() : empty(Element::bf16, count), whole(count), whole(chunk), number(0.5f),
-                              number(0.01f), number(0.9f), number(0.1f), small(0)});
+    add("sgd", line(2, 256),
+        {p, g, velocity ? m : none(), velocity ? none() : empty(Element::bf16, count), whole(count), whole(chunk), number(0.5f),
+         number(0.01f), number(0.9f), number(0.1f), small(0)});
   for (const std::string& type : two_types())
     add("sum_rows_" + type, plane(1, 2, 8, 32), {random(element_of(type), 19 * 50), random(f32, 50), whole(19), whole(50), small(1)});
   constexpr std::int64_t many = 5000, part = 3000;

@@ -36,10 +36,18 @@ std::vector<double> values_of(Element element, const std::uint8_t* bytes, std::s
     std::memcpy(&value, &bits, 4);
     switch (element) {
       case Element::f32:
-      case Element::bf16: values[i] = value; break;
-      case Element::f16: values[i] = half_value(static_cast<std::uint16_t>(bits)); break;
-      case Element::i32: values[i] = static_cast<std::int32_t>(bits); break;
-      default: values[i] = static_cast<std::int8_t>(bits); break;
+      case Element::bf16:
+        values[i] = value;
+        break;
+      case Element::f16:
+        values[i] = half_value(static_cast<std::uint16_t>(bits));
+        break;
+      case Element::i32:
+        values[i] = static_cast<std::int32_t>(bits);
+        break;
+      default:
+        values[i] = static_cast<std::int8_t>(bits);
+        break;
     }
   }
   return values;

@@ -26,10 +26,14 @@ namespace {
 
 std::uint64_t extended(std::uint64_t value, unsigned bytes) {
   switch (bytes) {
-    case 1: return to_bits<std::int64_t>(from_bits<std::int8_t>(value));
-    case 2: return to_bits<std::int64_t>(from_bits<std::int16_t>(value));
-    case 4: return to_bits<std::int64_t>(from_bits<std::int32_t>(value));
-    default: return value;
+    case 1:
+      return to_bits<std::int64_t>(from_bits<std::int8_t>(value));
+    case 2:
+      return to_bits<std::int64_t>(from_bits<std::int16_t>(value));
+    case 4:
+      return to_bits<std::int64_t>(from_bits<std::int32_t>(value));
+    default:
+      return value;
   }
 }
 

@@ -9,7 +9,9 @@ namespace {
 
 std::uint64_t same(std::uint64_t a, std::uint64_t, std::uint64_t) { return a; }
 
-bool has_part(const std::string& opcode, const std::string& part) { return ("." + opcode + ".").find("." + part + ".") != std::string::npos; }
+bool has_part(const std::string& opcode, const std::string& part) {
+  return ("." + opcode + ".").find("." + part + ".") != std::string::npos;
+}
 
 std::string last_part(const std::string& opcode) { return opcode.substr(opcode.rfind('.') + 1); }
 
@@ -30,8 +32,10 @@ void Parser::memory(Instruction& made, const std::string& opcode, const std::vec
 }
 
 void Parser::shuffle(Instruction& made, const std::string& opcode, const std::vector<std::string>& operands) {
-  static const std::map<std::string, Shuffle> kinds{
-      {"shfl.sync.up.b32", Shuffle::up}, {"shfl.sync.down.b32", Shuffle::down}, {"shfl.sync.idx.b32", Shuffle::idx}, {"shfl.sync.bfly.b32", Shuffle::bfly}};
+  static const std::map<std::string, Shuffle> kinds{{"shfl.sync.up.b32", Shuffle::up},
+                                                    {"shfl.sync.down.b32", Shuffle::down},
+                                                    {"shfl.sync.idx.b32", Shuffle::idx},
+                                                    {"shfl.sync.bfly.b32", Shuffle::bfly}};
   made.action = Action::shuffle;
   made.shuffle = kinds.at(opcode);
   if (operands.size() != 5) throw std::runtime_error("a shuffle with a predicate is not known");

@@ -15,7 +15,10 @@ namespace {
 class GroupRun {
  public:
   GroupRun(const Module& module, const Function& kernel, GlobalMemory& memory, const Launch& launch, Size3 index, std::mt19937_64& random)
-      : module_(module), kernel_(kernel), group_{launch.groups, launch.size, index, memory, SharedMemory(module.shared_bytes)}, random_(random) {
+      : module_(module),
+        kernel_(kernel),
+        group_{launch.groups, launch.size, index, memory, SharedMemory(module.shared_bytes)},
+        random_(random) {
     threads_.reserve(launch.size.count());
     for (std::uint32_t i = 0; i < launch.size.count(); ++i) threads_.emplace_back(group_, kernel, i, launch.arguments);
   }
@@ -42,16 +45,14 @@ class GroupRun {
     } catch (const Fault& fault) {
       const Size3 at = thread.position(), in = group_.index;
       const std::uint32_t line = thread.line();
-      throw Fault(fmt::format("{}, thread ({},{},{}) of work-group ({},{},{}), line {} '{}': {}", kernel_.name, at.x, at.y, at.z, in.x, in.y,
-                              in.z, line, line <= module_.lines.size() ? module_.lines[line - 1] : "", fault.what()));
+      throw Fault(fmt::format("{}, thread ({},{},{}) of work-group ({},{},{}), line {} '{}': {}", kernel_.name, at.x, at.y, at.z, in.x,
+                              in.y, in.z, line, line <= module_.lines.size() ? module_.lines[line - 1] : "", fault.what()));
     }
   }
 
   // Lets waiting threads go on; false: all are done.
   bool settle() {
-    const auto is = [&](Thread::State state) {
-      return static_cast<std::size_t>(std::ranges::count(threads_, state, &Thread::state));
-    };
+    const auto is = [&](Thread::State state) { return static_cast<std::size_t>(std::ranges::count(threads_, state, &Thread::state)); };
     const std::size_t done = is(Thread::State::done);
     if (done == threads_.size()) return false;
     if (is(Thread::State::running) > 0) return true;
@@ -65,8 +66,9 @@ class GroupRun {
       any |= settle_warp(std::span(threads_).subspan(first, std::min<std::size_t>(32, threads_.size() - first)));
     if (!any) {
       const Thread& one = *std::ranges::find_if(threads_, [](const Thread& thread) { return thread.state() != Thread::State::done; });
-      throw Fault(fmt::format("{}: deadlock in work-group ({},{},{}): threads wait for others that wait elsewhere; one stands at line {} '{}'",
-                              kernel_.name, group_.index.x, group_.index.y, group_.index.z, one.line(), module_.lines[one.line() - 1]));
+      throw Fault(
+          fmt::format("{}: deadlock in work-group ({},{},{}): threads wait for others that wait elsewhere; one stands at line {} '{}'",
+                      kernel_.name, group_.index.x, group_.index.y, group_.index.z, one.line(), module_.lines[one.line() - 1]));
     }
     return true;
   }
@@ -93,7 +95,8 @@ std::uint64_t run(const Module& module, const Function& kernel, GlobalMemory& me
   std::uint64_t count = 0;
   for (const std::uint32_t i : order) {
     const Size3 index{i % launch.groups.x, i / launch.groups.x % launch.groups.y, i / launch.groups.x / launch.groups.y};
-    count += GroupRun(module, kernel, memory, launch, index, random).run(launch.most_instructions - std::min(count, launch.most_instructions));
+    count +=
+        GroupRun(module, kernel, memory, launch, index, random).run(launch.most_instructions - std::min(count, launch.most_instructions));
   }
   return count;
 }

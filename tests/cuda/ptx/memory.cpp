@@ -12,7 +12,8 @@ std::size_t Region::check(std::uint64_t address, unsigned bytes, unsigned alignm
   if (address % alignment != 0) throw Fault(fmt::format("{} {} bytes at {:#x}, misaligned in {}", what, bytes, address, name_));
   const std::uint64_t offset = address - base_;
   if (address < base_ || offset + bytes > bytes_.size())
-    throw Fault(fmt::format("{} {} bytes at byte {} of {}, which has {}", what, bytes, static_cast<std::int64_t>(offset), name_, bytes_.size()));
+    throw Fault(
+        fmt::format("{} {} bytes at byte {} of {}, which has {}", what, bytes, static_cast<std::int64_t>(offset), name_, bytes_.size()));
   return offset;
 }
 

@@ -28,8 +28,8 @@ class Region {
   // Throws where this is not inside, or `address` is no multiple of `alignment`.
   std::size_t check(std::uint64_t address, unsigned bytes, unsigned alignment, const char* what) const;
   void copy_in(std::size_t offset, const void* from, std::size_t bytes);
-  void grow(std::size_t bytes);                          // at least so many
-  void forget(std::size_t offset, std::size_t bytes);    // as never written
+  void grow(std::size_t bytes);                        // at least so many
+  void forget(std::size_t offset, std::size_t bytes);  // as never written
   const std::uint8_t* data() const { return bytes_.data(); }
   bool written(std::size_t offset) const { return written_[offset] != 0; }
 

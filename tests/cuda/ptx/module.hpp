@@ -15,7 +15,21 @@ namespace ppengine::ptx {
 // Where addresses of each space begin: they are generic addresses everywhere, so that cvta is a move.
 constexpr std::uint64_t shared_window = 0x7f00'0000'0000, local_window = 0x7e00'0000'0000;
 
-enum class Special : std::uint8_t { tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, laneid };
+enum class Special : std::uint8_t {
+  tid_x,
+  tid_y,
+  tid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid
+};
 
 struct Operand {
   enum class Kind : std::uint8_t { none, reg, immediate, special, frame };
@@ -41,7 +55,7 @@ struct Instruction {
   Operand to[4], from[4];
   std::int64_t offset = 0;  // of the address from[0] (load), to[0] (store)
   std::uint32_t target = 0;
-  std::vector<std::uint32_t> targets;    // of a jump table
+  std::vector<std::uint32_t> targets;  // of a jump table
   const Function* callee = nullptr;
   std::vector<std::uint32_t> arguments;  // offsets in the caller's frame
   std::int32_t result = -1;              // offset in the caller's frame, or -1

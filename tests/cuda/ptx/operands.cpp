@@ -9,9 +9,9 @@ namespace {
 
 const std::map<std::string, Special>& special_registers() {
   static const std::map<std::string, Special> all{
-      {"%tid.x", Special::tid_x},       {"%tid.y", Special::tid_y},       {"%tid.z", Special::tid_z},       {"%ntid.x", Special::ntid_x},
-      {"%ntid.y", Special::ntid_y},     {"%ntid.z", Special::ntid_z},     {"%ctaid.x", Special::ctaid_x},   {"%ctaid.y", Special::ctaid_y},
-      {"%ctaid.z", Special::ctaid_z},   {"%nctaid.x", Special::nctaid_x}, {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z},
+      {"%tid.x", Special::tid_x},     {"%tid.y", Special::tid_y},       {"%tid.z", Special::tid_z},       {"%ntid.x", Special::ntid_x},
+      {"%ntid.y", Special::ntid_y},   {"%ntid.z", Special::ntid_z},     {"%ctaid.x", Special::ctaid_x},   {"%ctaid.y", Special::ctaid_y},
+      {"%ctaid.z", Special::ctaid_z}, {"%nctaid.x", Special::nctaid_x}, {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z},
       {"%laneid", Special::laneid}};
   return all;
 }
@@ -42,7 +42,8 @@ Operand Parser::operand(const std::string& text) const {
   if (const std::int32_t found = find_register(text); found >= 0) return {Operand::Kind::reg, static_cast<std::uint32_t>(found), 0};
   if (std::isdigit(static_cast<unsigned char>(text.front())) || text.front() == '-') return number(text);
   if (const auto slot = slots_.find(text); slot != slots_.end()) return {Operand::Kind::frame, slot->second.offset, 0};
-  if (const auto shared = module_.shared.find(text); shared != module_.shared.end()) return immediate(shared_window + shared->second.offset);
+  if (const auto shared = module_.shared.find(text); shared != module_.shared.end())
+    return immediate(shared_window + shared->second.offset);
   throw std::runtime_error("unknown operand " + text);
 }
 

@@ -8,9 +8,9 @@
 namespace ppengine::ptx {
 
 std::uint32_t bytes_of_type(std::string_view type) {
-  static const std::map<std::string_view, std::uint32_t> bytes{
-      {"b8", 1},  {"u8", 1},  {"s8", 1},  {"pred", 1}, {"b16", 2}, {"u16", 2}, {"s16", 2}, {"b32", 4},
-      {"u32", 4}, {"s32", 4}, {"f32", 4}, {"b64", 8},  {"u64", 8}, {"s64", 8}, {"f64", 8}};
+  static const std::map<std::string_view, std::uint32_t> bytes{{"b8", 1},  {"u8", 1},  {"s8", 1},  {"pred", 1}, {"b16", 2},
+                                                               {"u16", 2}, {"s16", 2}, {"b32", 4}, {"u32", 4},  {"s32", 4},
+                                                               {"f32", 4}, {"b64", 8}, {"u64", 8}, {"s64", 8},  {"f64", 8}};
   const auto found = bytes.find(type);
   return found == bytes.end() ? 0 : found->second;
 }

@@ -9,7 +9,12 @@
 namespace ppengine::ptx {
 
 struct Statement {
-  enum class Kind : std::uint8_t { plain, label, header, declaration };  // header: of a function whose body follows; declaration: of one without
+  enum class Kind : std::uint8_t {
+    plain,
+    label,
+    header,
+    declaration
+  };  // header: of a function whose body follows; declaration: of one without
   Kind kind;
   std::string text;    // without comments and the closing ';' or ':'
   std::uint32_t line;  // where it begins, from 1

@@ -33,7 +33,8 @@ void Thread::leave() {
   }
   const Instruction& caller = frame().function->code[frame().at - 1];
   if (caller.result >= 0) {
-    const std::uint64_t value = local_.load(local_window + done.memory + static_cast<std::uint32_t>(done.function->result), done.function->result_bytes);
+    const std::uint64_t value =
+        local_.load(local_window + done.memory + static_cast<std::uint32_t>(done.function->result), done.function->result_bytes);
     local_.copy_in(frame().memory + static_cast<std::uint32_t>(caller.result), &value, done.function->result_bytes);
   }
 }
@@ -54,19 +55,32 @@ void Thread::call(const Instruction& instruction) {
 std::uint64_t Thread::special(Special which) const {
   const Size3 at = position();
   switch (which) {
-    case Special::tid_x: return at.x;
-    case Special::tid_y: return at.y;
-    case Special::tid_z: return at.z;
-    case Special::ntid_x: return group_.size.x;
-    case Special::ntid_y: return group_.size.y;
-    case Special::ntid_z: return group_.size.z;
-    case Special::ctaid_x: return group_.index.x;
-    case Special::ctaid_y: return group_.index.y;
-    case Special::ctaid_z: return group_.index.z;
-    case Special::nctaid_x: return group_.groups.x;
-    case Special::nctaid_y: return group_.groups.y;
-    case Special::nctaid_z: return group_.groups.z;
-    case Special::laneid: return lane();
+    case Special::tid_x:
+      return at.x;
+    case Special::tid_y:
+      return at.y;
+    case Special::tid_z:
+      return at.z;
+    case Special::ntid_x:
+      return group_.size.x;
+    case Special::ntid_y:
+      return group_.size.y;
+    case Special::ntid_z:
+      return group_.size.z;
+    case Special::ctaid_x:
+      return group_.index.x;
+    case Special::ctaid_y:
+      return group_.index.y;
+    case Special::ctaid_z:
+      return group_.index.z;
+    case Special::nctaid_x:
+      return group_.groups.x;
+    case Special::nctaid_y:
+      return group_.groups.y;
+    case Special::nctaid_z:
+      return group_.groups.z;
+    case Special::laneid:
+      return lane();
   }
   return poison;
 }
@@ -82,11 +96,16 @@ std::uint32_t Thread::line() const {
 
 std::uint64_t Thread::value(const Operand& operand) const {
   switch (operand.kind) {
-    case Operand::Kind::reg: return registers_[frame().registers + operand.index];
-    case Operand::Kind::immediate: return operand.value;
-    case Operand::Kind::special: return special(static_cast<Special>(operand.index));
-    case Operand::Kind::frame: return local_window + frame().memory + operand.index;
-    case Operand::Kind::none: return 0;
+    case Operand::Kind::reg:
+      return registers_[frame().registers + operand.index];
+    case Operand::Kind::immediate:
+      return operand.value;
+    case Operand::Kind::special:
+      return special(static_cast<Special>(operand.index));
+    case Operand::Kind::frame:
+      return local_window + frame().memory + operand.index;
+    case Operand::Kind::none:
+      return 0;
   }
   return poison;
 }
@@ -124,19 +143,33 @@ void Thread::carry_out(const Instruction& instruction) {
     case Action::compute:
       set(instruction.to[0], instruction.compute(value(instruction.from[0]), value(instruction.from[1]), value(instruction.from[2])));
       break;
-    case Action::load: load(instruction); break;
-    case Action::store: store(instruction); break;
-    case Action::jump: frame().at = instruction.target; break;
+    case Action::load:
+      load(instruction);
+      break;
+    case Action::store:
+      store(instruction);
+      break;
+    case Action::jump:
+      frame().at = instruction.target;
+      break;
     case Action::jump_table: {
       const std::uint64_t index = value(instruction.from[0]) & 0xffffffffu;
       if (index >= instruction.targets.size()) throw Fault(fmt::format("jumps to entry {} of {}", index, instruction.targets.size()));
       frame().at = instruction.targets[index];
       break;
     }
-    case Action::call: call(instruction); break;
-    case Action::leave: leave(); break;
-    case Action::barrier: state_ = State::at_barrier; break;
-    case Action::warp_barrier: state_ = State::at_warp_barrier; break;
+    case Action::call:
+      call(instruction);
+      break;
+    case Action::leave:
+      leave();
+      break;
+    case Action::barrier:
+      state_ = State::at_barrier;
+      break;
+    case Action::warp_barrier:
+      state_ = State::at_warp_barrier;
+      break;
     case Action::shuffle:
       waiting_ = &instruction;
       state_ = State::at_shuffle;

@@ -36,9 +36,9 @@ class Thread {
   std::uint32_t warp() const { return index_ / 32; }
   std::uint32_t lane() const { return index_ % 32; }
   Size3 position() const;
-  std::uint32_t line() const;                  // of the instruction that it stands at or waits in
-  void pass_barrier();                         // from a barrier of the group
-  void pass_warp_barrier();                    // of its warp
+  std::uint32_t line() const;  // of the instruction that it stands at or waits in
+  void pass_barrier();         // from a barrier of the group
+  void pass_warp_barrier();    // of its warp
   const Instruction& waiting() const { return *waiting_; }
   std::uint64_t value(const Operand& operand) const;
   void finish_shuffle(std::uint64_t result);

@@ -14,12 +14,14 @@ std::uint32_t source_lane(Shuffle kind, std::uint32_t lane, std::uint32_t b, std
       const auto from = static_cast<std::int32_t>(lane) - static_cast<std::int32_t>(by);
       return from >= static_cast<std::int32_t>(limit) ? static_cast<std::uint32_t>(from) : lane;
     }
-    case Shuffle::down: return lane + by <= limit ? lane + by : lane;
+    case Shuffle::down:
+      return lane + by <= limit ? lane + by : lane;
     case Shuffle::idx: {
       const std::uint32_t from = (lane & mask) | (by & ~mask);
       return from <= limit ? from : lane;
     }
-    case Shuffle::bfly: return (lane ^ by) <= limit ? lane ^ by : lane;
+    case Shuffle::bfly:
+      return (lane ^ by) <= limit ? lane ^ by : lane;
   }
   return lane;
 }
