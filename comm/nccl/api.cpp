@@ -26,11 +26,10 @@ Api Api::load_from(const std::string& path) {
   api.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!api.library) {
     const char* why = dlerror();
-    const bool amd = path.find("rccl") != std::string::npos;
     throw ConfigError(
-        fmt::format("{}, which does not load: {}; install it ({}) and put its folder on LD_LIBRARY_PATH, or name the file in PPENGINE_NCCL",
-                    amd ? "AMD devices need RCCL" : "NVIDIA devices need NCCL", why ? why : path,
-                    amd ? "it is part of ROCm" : "pip install nvidia-nccl-cu13"));
+        fmt::format("NVIDIA devices need NCCL, which does not load: {}; install it (pip install nvidia-nccl-cu13) and put its folder on "
+                    "LD_LIBRARY_PATH, or name the file in PPENGINE_NCCL",
+                    why ? why : path));
   }
 #define PPENGINE_FIND(name) find(api.library, path, "nccl" #name, api.name)
   PPENGINE_FIND(GetVersion);
@@ -56,17 +55,12 @@ Api Api::load_from(const std::string& path) {
   return api;
 }
 
-const Api& Api::load(const std::string& backend) {
-  const auto from = [](const char* usual) {
+const Api& Api::load() {
+  static const Api api = [] {
     const char* named = std::getenv("PPENGINE_NCCL");
-    return load_from(named ? named : usual);
-  };
-  if (backend == "hip") {
-    static const Api rccl = from("librccl.so.1");
-    return rccl;
-  }
-  static const Api nccl = from("libnccl.so.2");
-  return nccl;
+    return load_from(named ? named : "libnccl.so.2");
+  }();
+  return api;
 }
 
 void Api::check(Result result, const char* what) const {

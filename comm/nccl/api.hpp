@@ -1,5 +1,5 @@
-// The part of NCCL that is used, found at run time in libnccl.so.2, or in AMD's librccl.so.1: no NVIDIA software is needed to build.
-// tests/comm compiles these declarations against the real nccl.h where it is installed.
+// The part of NCCL that is used, found at run time in libnccl.so.2: no NVIDIA software is needed to build. tests/comm compiles these
+// declarations against the real nccl.h where it is installed.
 #pragma once
 
 #include <cstddef>
@@ -48,9 +48,8 @@ struct Api {
   Result (*Broadcast)(const void* in, void* out, size_t count, int type, int root, Comm comm, NativeStream stream);
   // NOLINTEND(readability-identifier-naming)
 
-  // ConfigError with a sentence when the library is not there, too old, or lacks a function. By the device's backend: RCCL, which has the
-  // same functions, for "hip" (AMD), else NCCL. PPENGINE_NCCL names another file.
-  static const Api& load(const std::string& backend);
+  // ConfigError with a sentence when the library is not there, too old, or lacks a function. PPENGINE_NCCL names another file.
+  static const Api& load();
   static Api load_from(const std::string& path);
   // Throws Error with NCCL's own text.
   void check(Result result, const char* what) const;

@@ -26,8 +26,7 @@ std::function<void(const CommError&)> last_words;
 std::string kind_for(const ProcessOptions& options) {
   if (options.kind != "auto") return options.kind;
   if (!options.device || options.device->info().is_cpu) return "oneccl-cpu";
-  const std::string& backend = options.device->info().backend;
-  return backend == "cuda" || backend == "hip" ? "nccl" : "oneccl-gpu";
+  return options.device->info().backend == "cuda" ? "nccl" : "oneccl-gpu";
 }
 
 // "0-3,8": the cores that this process may use.
