@@ -117,6 +117,16 @@ std::vector<KernelCase> optimizer_cases() {
   add("adamw", line(2, 256), adamw);
   adamw.insert(adamw.begin() + 4, empty(Element::bf16, count));
   add("adamw_copy", line(2, 256), adamw);
+  std::vector<Argument> narrow = adamw;  // moments in bf16, rounded by bits that step and element decide
+  narrow[2] = random(Element::bf16, count);
+  narrow[3] = random(Element::bf16, count, 0.1, 2);
+  narrow.push_back(small(7));
+  add("adamw_narrow", line(2, 256), narrow);
+  add("adafactor_average", line(2, 256), {p, g, whole(count), whole(chunk), number(0.5f), number(0.1f)});
+  for (const bool matrix : {true, false})
+    add("adafactor_update", line(2, 256),
+        {g, random(f32, matrix ? 30 : count, 0.1, 2), matrix ? random(f32, 50, 0.1, 2) : none(), matrix ? floats({31}) : none(),
+         empty(f32, count), whole(count), whole(chunk), whole(50), number(0.5f), number(1.0f / 30), number(1e-3f)});
   for (const bool velocity : {false, true})
     add("sgd", line(2, 256),
         {p, g, velocity ? m : none(), velocity ? none() : empty(Element::bf16, count), whole(count), whole(chunk), number(0.5f),
