@@ -80,4 +80,11 @@ void prepare_sycl() {
   });
 }
 
+void aim_nvidia_compiler(const std::string& architecture, const std::string& features) {
+  // One without the other ends the process where they do not fit.
+  if (!get("SYCL_JIT_AMDGCN_PTX_TARGET_CPU").empty() || !get("SYCL_JIT_AMDGCN_PTX_TARGET_FEATURES").empty()) return;
+  set_default("SYCL_JIT_AMDGCN_PTX_TARGET_CPU", architecture);
+  set_default("SYCL_JIT_AMDGCN_PTX_TARGET_FEATURES", features);
+}
+
 }  // namespace ppengine::environment

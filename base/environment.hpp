@@ -29,4 +29,7 @@ bool kernel_cache_enabled();
 // kernel cache on (SYCL_CACHE_PERSISTENT, SYCL_CACHE_DIR). What the user has set stays. Must run before the first SYCL call.
 void prepare_sycl();
 
+// SYCL_JIT_AMDGCN_PTX_TARGET_CPU and _FEATURES: what SYCL's run-time compiler makes for NVIDIA devices. What the user has set stays.
+void aim_nvidia_compiler(const std::string& architecture, const std::string& features);
+
 }  // namespace ppengine::environment

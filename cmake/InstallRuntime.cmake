@@ -20,10 +20,15 @@ endfunction()
 
 # What is opened by name while the program runs: the OpenCL loader and driver with its vector math, SYCL's adapters, TBB's allocator and
 # its threads' arbiter, MPI's network with its providers, and the compiler for kernels that are made at run time.
-set(plugins libOpenCL.so.1 libintelocl.so libocl_svml_*.so libur_loader.so.0 libur_adapter_*.so.0 libumf.so.1 libtbbmalloc.so.2 libtbbbind*.so.3
+set(plugins libOpenCL.so.1 libintelocl.so libocl_svml_*.so libur_loader.so.0 libumf.so.1 libtbbmalloc.so.2 libtbbbind*.so.3
   libtcm.so.1 libfabric.so.1 lib*-fi.so)
 if(COMPILER)
   list(APPEND plugins libsycl-jit.so)
+endif()
+if(GPU)
+  list(APPEND plugins libur_adapter_*.so.0)
+else()
+  list(APPEND plugins libur_adapter_opencl.so.0)
 endif()
 set(files "")
 foreach(folder ${TOOLCHAIN_LIB})
@@ -60,6 +65,9 @@ foreach(file ${files})
   get_filename_component(real ${file} REALPATH)
   get_filename_component(name ${file} NAME)
   file(INSTALL ${real} DESTINATION ${RUNTIME}/lib RENAME ${name} USE_SOURCE_PERMISSIONS)
+  if(CMAKE_INSTALL_DO_STRIP)  # cmake --install --strip: 75 MB
+    execute_process(COMMAND ${STRIP} --strip-unneeded $ENV{DESTDIR}${RUNTIME}/lib/${name})
+  endif()
 endforeach()
 
 # Built-in functions and settings of the OpenCL driver.

@@ -1,6 +1,9 @@
 # What an installed copy needs of the toolchain is installed with it, in lib/ppengine/runtime/ and laid out as the toolchain is, and found by
 # relative search paths: the tree can be moved, packed (cpack) and used by anyone. Included after all targets are defined.
 get_property(_communicators GLOBAL PROPERTY PPENGINE_COMM_MODULES)
+if(NOT PPENGINE_INSTALL_GPU)
+  list(REMOVE_ITEM _communicators ppengine_comm_oneccl_gpu)
+endif()
 set(_own "")
 foreach(_target ppengine ppengine_cli ${_communicators})
   list(APPEND _own "$<TARGET_FILE:${_target}>")
@@ -12,6 +15,8 @@ if(PPENGINE_INSTALL_RUNTIME)
     set(TOOLCHAIN_LIB \"${PPENGINE_TOOLCHAIN_LIB}\")
     set(SYSTEM_LIB \"/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;/usr/lib;/usr/local/lib\")
     set(COMPILER ${PPENGINE_INSTALL_COMPILER})
+    set(GPU ${PPENGINE_INSTALL_GPU})
+    set(STRIP \"${CMAKE_STRIP}\")
     set(OBJDUMP \"${CMAKE_OBJDUMP}\")
     set(RUNTIME \"\${CMAKE_INSTALL_PREFIX}/${PPENGINE_RUNTIME_DIR}\")
     set(LICENCES \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")

@@ -57,6 +57,7 @@ set(CMAKE_BUILD_RPATH ${_lib})
 # An installed copy brings the libraries along (cmake/Runtime.cmake); without them it looks for them here.
 option(PPENGINE_INSTALL_RUNTIME "Install the libraries of the toolchain that ppengine needs with it" ON)
 option(PPENGINE_INSTALL_COMPILER "Among them the compiler for kernels that are made at run time (250 MB)" ON)
+option(PPENGINE_INSTALL_GPU "Among them what GPUs need: SYCL's adapters for them, oneCCL's SYCL build (225 MB)" ON)
 set(PPENGINE_RUNTIME_DIR ${CMAKE_INSTALL_LIBDIR}/ppengine/runtime)
 if(PPENGINE_INSTALL_RUNTIME)
   set(PPENGINE_INSTALL_RPATH "$ORIGIN;$ORIGIN/ppengine/runtime/lib")  # of the library

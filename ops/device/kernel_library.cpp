@@ -14,6 +14,7 @@
 #include <ppengine/ops/detail/kernel_sources.hpp>
 #include <ppengine/ops/detail/program_file.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/nvidia.hpp>
 #include <ppengine/ops/device/program_cache.hpp>
 
 namespace ppengine::ops {
@@ -24,8 +25,7 @@ std::vector<std::string> options_for(const Device& device) {
 #ifdef __x86_64__
   if (device.info().is_cpu) return {"-DPPENGINE_X86"};  // its own instructions may be used
 #endif
-  static_cast<void>(device);
-  return {};
+  return device.info().backend == "cuda" ? nvidia_options() : std::vector<std::string>();
 }
 
 // The kernels of a file: compiled in this process, or before.
@@ -48,6 +48,7 @@ std::string everything(const Device& device, const KernelSource& source) {
 }
 
 KernelBundle build_source(const Device& device, const KernelSource& source) {
+  prepare_for_nvidia(device);
   experimental::include_files headers;
   for (const KernelSource& header : kernel_headers()) headers.add(std::string(header.name), std::string(header.text));
   auto bundle = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl,

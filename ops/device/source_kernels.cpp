@@ -12,6 +12,7 @@
 #include <ppengine/ops/detail/divide_up.hpp>
 #include <ppengine/ops/detail/kernel_sources.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/nvidia.hpp>
 #include <ppengine/ops/device/program_cache.hpp>
 
 namespace ppengine::ops {
@@ -49,10 +50,12 @@ void compile(Device& device, const std::string& name, const std::string& text, s
   if (cached) return;
   experimental::include_files headers;
   headers.add(std::string(common.name), std::string(common.text));
+  const auto options = device.info().backend == "cuda" ? nvidia_options() : std::vector<std::string>();
   try {
+    prepare_for_nvidia(device);
     auto source = experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl, text,
                                                                  experimental::properties{headers});
-    bundle = experimental::build(source);
+    bundle = experimental::build(source, experimental::properties{experimental::build_options{options}});
     store_program(device, file, key, *bundle);
   } catch (const sycl::exception& e) {
     throw DeviceError(fmt::format("{}: its kernels do not compile for {}: {}", name, device.info().name, e.what()), ExitCode::failed);

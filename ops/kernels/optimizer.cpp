@@ -108,13 +108,13 @@ struct Exact {
   }
 };
 
-// Adds up the sub-group's sums in a fixed tree; its first work-item has the result.
+// Adds up the sub-group's sums in a fixed tree; its first work-item has the result. By xor and not shift_group_left, which PoCL 6 lacks.
 inline Exact sub_group_total(Exact sum) {
   const auto group = syclext::this_work_item::get_sub_group();
   const int lane = static_cast<int>(group.get_local_linear_id()), size = static_cast<int>(group.get_local_linear_range());
   for (int step = 1; step < size; step *= 2) {
-    const Exact other{sycl::shift_group_left(group, sum.high, step), sycl::shift_group_left(group, sum.low, step)};
-    if (lane + step < size) sum.add(other);
+    const Exact other{sycl::permute_group_by_xor(group, sum.high, step), sycl::permute_group_by_xor(group, sum.low, step)};
+    if ((lane ^ step) < size) sum.add(other);
   }
   return sum;
 }

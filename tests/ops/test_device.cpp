@@ -13,6 +13,7 @@
 #include <ppengine/base/environment.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/ops/device/nvidia.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
@@ -56,6 +57,16 @@ BOOST_AUTO_TEST_CASE(copies_leave_no_memory_behind) {
   BOOST_TEST(mallinfo2().uordblks < before + 50000);
 }
 #endif
+// The PTX ISA's table of targets.
+BOOST_AUTO_TEST_CASE(the_compiler_for_nvidia_is_told_the_first_ptx_that_has_the_architecture) {
+  BOOST_TEST(ptx_feature(75) == "+ptx63");
+  BOOST_TEST(ptx_feature(80) == "+ptx70");
+  BOOST_TEST(ptx_feature(86) == "+ptx71");
+  BOOST_TEST(ptx_feature(89) == "+ptx78");
+  BOOST_TEST(ptx_feature(90) == "+ptx78");
+  BOOST_TEST(ptx_feature(100) == "+ptx86");
+  BOOST_TEST(ptx_feature(120) == "+ptx87");
+}
 
 BOOST_AUTO_TEST_CASE(copies_happen_in_order_and_memory_is_counted) {
   auto device = Device::open("cpu");
@@ -142,8 +153,8 @@ BOOST_AUTO_TEST_CASE(compiled_kernels_are_kept_and_damaged_ones_are_not_used) {
 
 // Only where kernels were compiled with the library (the target ppengine_kernels), and not for fewer instructions than this CPU has.
 bool has_shipped_kernels() {
-  const bool shipped = !std::getenv("PPENGINE_ISA") &&
-                       std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
+  const bool shipped =
+      !std::getenv("PPENGINE_ISA") && std::filesystem::exists(std::filesystem::path(environment::own_folder()) / "kernels" / "weights.cpu");
   if (!shipped) BOOST_TEST_MESSAGE("skipped: no kernels were compiled with this library for this CPU");
   return shipped;
 }

@@ -40,8 +40,7 @@ void write(const fs::path& path, const std::string& contents) {
   fs::rename(partial, path);
 }
 
-void compile_all(const fs::path& out, const std::vector<SourceFile>& sources,
-                 const std::vector<SourceFile>& headers) {
+void compile_all(const fs::path& out, const std::vector<SourceFile>& sources, const std::vector<SourceFile>& headers) {
   std::string shared = libdevice_option();
   for (const SourceFile& header : headers) shared += "\n" + header.name + "\n" + header.text;
   fs::create_directories(out);

@@ -68,10 +68,12 @@ std::string PtxCompiler::compile(const SourceFile& source, const std::vector<Sou
   const std::string libdevice = libdevice_option();
   const char* options[] = {libdevice.c_str()};
   // The library would free the result with tables that are gone at exit: it stays.
-  const auto* result = new Result(reinterpret_cast<Compile>(entry_)({source.name.c_str(), source.text.c_str()}, {files.data(), files.size()},
-                                                                    {options, std::size(options)}, {nullptr, 0}, false, ptx_format));
+  const auto* result =
+      new Result(reinterpret_cast<Compile>(entry_)({source.name.c_str(), source.text.c_str()}, {files.data(), files.size()},
+                                                   {options, std::size(options)}, {nullptr, 0}, false, ptx_format));
   if (result->error != 0) throw std::runtime_error(source.name + ": " + result->log);
-  if (result->image_count != 1) throw std::runtime_error(source.name + ": expected one image, there are " + std::to_string(result->image_count));
+  if (result->image_count != 1)
+    throw std::runtime_error(source.name + ": expected one image, there are " + std::to_string(result->image_count));
   return {result->images[0].bytes, result->images[0].size};
 }
 

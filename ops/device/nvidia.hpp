@@ -1,0 +1,23 @@
+// What the run-time compiler (libsycl-jit 2026.2) has to be told for NVIDIA devices.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ppengine/ops/device/device.hpp>
+
+namespace ppengine::ops {
+
+// Readies the compiler for this device, once in a process; does nothing for devices of others. It targets sm_75 unless it is told the
+// device's own architecture, and the first compile of a process leaves built-in functions as calls, so that one is made and dropped.
+void prepare_for_nvidia(const Device& device);
+
+// Options of every compile for NVIDIA: where its libdevice lies (CUDA_HOME, CUDA_PATH, /usr/local/cuda), or that the compiler does without
+// (it has the same functions, which are then called and not inlined). Without either it fails where there is no CUDA toolkit.
+std::vector<std::string> nvidia_options();
+
+// "+ptx70" for 80: the first PTX that has the architecture, which any driver for such a device takes. Told an architecture alone, the
+// compiler ends the process ("PTX version 6.3 does not support target 'sm_80'").
+std::string ptx_feature(int architecture);
+
+}  // namespace ppengine::ops

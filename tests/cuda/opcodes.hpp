@@ -1,0 +1,14 @@
+// The PTX of the kernels (made by compile_ptx), and the opcodes in it.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace ppengine::test {
+
+std::string kernel_ptx(const std::string& file);  // "norm": the text of norm.ptx
+std::set<std::string> opcodes_in_kernels();
+// Moves, loads, stores, jumps, calls, barriers, shuffles: tested in test_control.cpp.
+bool is_control(const std::string& opcode);
+
+}  // namespace ppengine::test
