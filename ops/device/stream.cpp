@@ -20,8 +20,7 @@ bool Command::done() const {
 // runtime, and the others look again now and then. For the same reason a host task never waits for a kernel.
 namespace {
 std::mutex seat;
-constexpr int64_t copied_at_once = 1 << 20;  // bytes of a thread at a time, on CPUs
-}  // namespace
+}
 
 void Command::wait(sycl::queue& queue) const {
   sycl::event waited = event;
@@ -144,14 +143,33 @@ Stream::~Stream() {
 Device& Stream::device() const { return *impl_->device; }
 const std::shared_ptr<Device>& Stream::device_ptr() const { return impl_->device; }
 
-// On CPUs all memory is the host's, and these run in the calling thread like ops/cpu: a launch costs more than most copies, and the OpenCL
-// runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300 bytes
-// a training step for as long as it runs.
+namespace {
+
+// Copies and fills on a CPU, body(begin, end) over the bytes. Its memory is the host's, a launch costs more than most copies, and the OpenCL
+// runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300 bytes a
+// training step for as long as it runs. So small ones run in the calling thread, like ops/cpu, and large ones as host tasks.
+template <class Body>
+void on_host(Stream::Impl& stream, size_t bytes, const Body& body) {
+  constexpr int64_t at_once = 1 << 20;
+  const auto count = static_cast<int64_t>(bytes);
+  if (count <= at_once) {
+    stream.wait();
+    return body(int64_t{0}, count);
+  }
+  const auto& after = stream.host_task_dependencies();
+  stream.submitted({stream.queue.submit([&](sycl::handler& handler) {
+                      handler.depends_on(after);
+                      handler.host_task([=] { cpu::for_parts(count, at_once, body); });
+                    }),
+                    true});
+}
+
+}  // namespace
+
 void Stream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0 || dst == src) return;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memcpy(dst, src, bytes); });
-  impl_->wait();
-  cpu::for_parts(static_cast<int64_t>(bytes), copied_at_once, [&](int64_t begin, int64_t end) {
+  on_host(*impl_, bytes, [=](int64_t begin, int64_t end) {
     std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, static_cast<size_t>(end - begin));
   });
 }
@@ -159,9 +177,9 @@ void Stream::copy(void* dst, const void* src, size_t bytes) {
 void Stream::zero(void* dst, size_t bytes) {
   if (bytes == 0) return;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
-  impl_->wait();
-  cpu::for_parts(static_cast<int64_t>(bytes), copied_at_once,
-                 [&](int64_t begin, int64_t end) { std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin)); });
+  on_host(*impl_, bytes, [=](int64_t begin, int64_t end) {
+    std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin));
+  });
 }
 
 Event Stream::record() {
