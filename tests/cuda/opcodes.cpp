@@ -12,6 +12,12 @@
 
 namespace ppengine::test {
 
+boost::test_tools::assertion_result has_ptx(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result there = std::filesystem::exists(PPENGINE_PTX);
+  if (!there) there.message() << "no kernel was compiled to PTX on this machine (test ptx_compile)";
+  return there;
+}
+
 std::string kernel_ptx(const std::string& file) {
   std::ifstream in(std::filesystem::path(PPENGINE_PTX) / (file + ".ptx"));
   if (!in) throw std::runtime_error(std::string(PPENGINE_PTX) + " has no " + file + ".ptx: run the test ptx_compile first");

@@ -79,7 +79,7 @@ struct Fixture {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(driver, Fixture)
+BOOST_FIXTURE_TEST_SUITE(driver, Fixture, *boost::unit_test::precondition(ppengine::test::has_ptx))
 
 BOOST_AUTO_TEST_CASE(work_runs_when_it_is_waited_for) {
   const Address data = allocate(16);

@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(each_computes_its_closed_form) {
 }
 
 // Nothing runs in the kernels' tests that was not tested here or in test_control.cpp.
-BOOST_AUTO_TEST_CASE(each_that_occurs_in_a_kernel_is_tested) {
+BOOST_AUTO_TEST_CASE(each_that_occurs_in_a_kernel_is_tested, *boost::unit_test::precondition(ppengine::test::has_ptx)) {
   std::set<std::string> tested;
   for (const Case& one : cases()) tested.insert(one.opcode);
   for (const std::string& opcode : opcodes_in_kernels())

@@ -32,7 +32,7 @@ void compare(const std::vector<KernelCase>& cases) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(kernels)
+BOOST_AUTO_TEST_SUITE(kernels, *boost::unit_test::precondition(ppengine::test::has_ptx))
 
 BOOST_AUTO_TEST_CASE(activation) { compare(activation_cases()); }
 BOOST_AUTO_TEST_CASE(attention) { compare(attention_cases()); }

@@ -57,7 +57,7 @@ void all_are_caught(const std::vector<KernelCase>& cases, const std::vector<Muta
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(mutants)
+BOOST_AUTO_TEST_SUITE(mutants, *boost::unit_test::precondition(ppengine::test::has_ptx))
 
 BOOST_AUTO_TEST_CASE(of_flat_kernels_and_of_a_transposition) {
   all_are_caught(elementwise_cases(), {

@@ -1,4 +1,4 @@
-// Compiles sources of ops/kernels/ to PTX, without an NVIDIA device, CUDA or root.
+// Compiles sources of ops/kernels/ to PTX, without an NVIDIA device or root. Needs a CUDA toolkit's libdevice; exit code 77 where there is none.
 //
 //   compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...        e.g. compile_ptx build/ptx ops/kernels/*
 //
@@ -61,6 +61,10 @@ int main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(stderr, "usage: compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...\n");
     return 2;
+  }
+  if (libdevice_option().empty()) {
+    std::puts("skipped: no CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda), and the compiler wants its libdevice");
+    return 77;
   }
   int status = 0;
   try {

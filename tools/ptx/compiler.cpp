@@ -50,7 +50,7 @@ extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((free_function::nd_range_kernel<1>)
 std::string libdevice_option() {
   const char* home = std::getenv("CUDA_HOME");
   const std::filesystem::path cuda = home ? home : "/usr/local/cuda";
-  return std::filesystem::exists(cuda / "nvvm/libdevice/libdevice.10.bc") ? "--cuda-path=" + cuda.string() : "-nocudalib";
+  return std::filesystem::exists(cuda / "nvvm/libdevice/libdevice.10.bc") ? "--cuda-path=" + cuda.string() : "";
 }
 
 PtxCompiler::PtxCompiler() {
