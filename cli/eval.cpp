@@ -2,6 +2,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+
+#include <ppengine/base/error.hpp>
 #include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
@@ -52,7 +55,7 @@ struct EvalFlags {
                      {"perplexity_difference", result.perplexity() - exact.perplexity()}});
       if (!result.answer.empty()) line["answer"] = result.answer;
       fmt::print("{}\n", line.dump());
-      return;
+      return expect_finite(result);
     }
     fmt::print("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
@@ -61,6 +64,15 @@ struct EvalFlags {
     if (result.sums > 0)
       fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
     if (!result.answer.empty()) fmt::print("{}\n", result.answer);
+    expect_finite(result);
+  }
+
+  void expect_finite(const runs::EvaluationResult& result) const {
+    if (result.valid_tokens > 0 && !std::isfinite(result.loss()))
+      throw Error(fmt::format(
+          "{}: the loss is not finite: weights of the model, or numbers computed with them, are not; 'ppengine inspect --verify' tells "
+          "whether the files are damaged",
+          options.model));
   }
 };
 

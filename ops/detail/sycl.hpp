@@ -104,6 +104,8 @@ struct Stream::Impl {
     if (held_back) held_back->launch(*this);
   }
 
+  // On CPUs: lets the runtime free what it keeps of host tasks that are done.
+  static constexpr size_t forget_from = 64, most_host_tasks_kept = 1024;
   void forget_host_tasks();
 
   // Memory for the time of one submission: the stream's work is in order, so all of it can share one. Grows at most a few times, while
@@ -115,7 +117,7 @@ struct Stream::Impl {
   bool kernels_pending = false, host_tasks_pending = false;  // among them
   std::vector<Command> ring;                                 // the last max_outstanding submissions
   size_t next = 0;
-  unsigned waits_since_forgotten = 0;
+  size_t host_tasks_kept = 0;
   std::unique_ptr<HeldBack> held_back;
 };
 

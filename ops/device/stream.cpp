@@ -86,6 +86,7 @@ void Stream::Impl::submitted(Command command) {
   if (chained) pending.push_back(command.event);
   kernels_pending = !command.host_task;
   host_tasks_pending = command.host_task;
+  host_tasks_kept += command.host_task ? 1 : 0;
   if (ring.size() < max_outstanding) {
     ring.push_back(std::move(command));
   } else {
@@ -93,18 +94,22 @@ void Stream::Impl::submitted(Command command) {
     ring[next] = std::move(command);
     next = (next + 1) % max_outstanding;
   }
+  if (host_tasks_kept >= most_host_tasks_kept) wait();  // a stream that nobody waits for
 }
 
 // The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits
 // for the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
-// It goes into the runtime like any other wait, hence the seat; where that is taken, the next wait tries again.
+// It goes into the runtime like any other wait, hence the seat. Where that is taken, the next wait tries again, until too many are kept: then
+// it waits for the seat, whose holder waits for nothing of this stream, since all of that is done.
 void Stream::Impl::forget_host_tasks() {
-  constexpr unsigned every = 64;
-  if (++waits_since_forgotten < every) return;
-  const std::unique_lock lock(seat, std::try_to_lock);
-  if (!lock) return;
+  if (host_tasks_kept < forget_from) return;
+  std::unique_lock lock(seat, std::defer_lock);
+  if (host_tasks_kept >= most_host_tasks_kept)
+    lock.lock();
+  else if (!lock.try_lock())
+    return;
   queue.wait();
-  waits_since_forgotten = 0;
+  host_tasks_kept = 0;
 }
 
 // From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -161,6 +162,19 @@ BOOST_AUTO_TEST_CASE(a_run_that_diverges_ends_with_1_and_keeps_its_last_checkpoi
   BOOST_TEST((contains(outcome.err, "on rank 0") || contains(outcome.err, "not saved")), outcome.err);
   BOOST_TEST(!contains(outcome.out, "nan"));
   BOOST_TEST((read(out + "/model.safetensors") == weights));
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_ends_eval_with_1) {
+  const Folder folder;
+  const std::string out = folder / "out";
+  BOOST_REQUIRE(train({"--steps", "1", "--save", out}).code == 0);
+  fs::remove(out + "/checksums.json");
+  std::string weights = read(out + "/model.safetensors");
+  std::fill(weights.end() - 4096, weights.end(), '\xff');  // NaN
+  write(out + "/model.safetensors", weights);
+  const Outcome outcome = run({"eval", "--model", out, "--data", "synthetic", "--seq-len", "8", "--batch-size", "1", "--json"});
+  BOOST_TEST(outcome.code == 1, outcome.err);
+  BOOST_TEST(contains(outcome.err, "not finite"), outcome.err);
 }
 
 BOOST_AUTO_TEST_CASE(damage_is_found_by_verify_and_on_load) {
