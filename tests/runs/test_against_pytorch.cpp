@@ -13,6 +13,7 @@
 
 #include "../compare.hpp"
 #include "../models/helpers.hpp"
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -27,19 +28,6 @@ std::filesystem::path folder_of(const std::string& name) { return data_folder() 
 std::string tokens() { return (data_folder() / "pytorch" / "tokens.npy").string(); }
 
 nlohmann::json expected_figures(const std::string& name) { return nlohmann::json::parse(std::ifstream(folder_of(name) / "expected.json")); }
-
-std::vector<float> values(const StoredTensor& tensor) {
-  std::vector<float> result(tensor.elements);
-  read_f32(tensor, 0, tensor.elements, result.data());
-  return result;
-}
-
-// The largest difference as a share of the largest expected value.
-double difference(const StoredTensor& found, const StoredTensor& expected) {
-  const auto a = values(found), b = values(expected);
-  BOOST_REQUIRE_EQUAL(a.size(), b.size());
-  return ppengine::test::largest_share(a, b, 1e-2);
-}
 
 struct Layout {
   const char* schedule;
@@ -81,22 +69,6 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   options.device = device;
   return options;
 }
-
-void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  comm::LocalOptions local;
-  const int ranks = options.pipeline * options.data * options.tensor;
-  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
-  comm::run_threads(ranks, local, rank);
-}
-
-// Hears the figures of every step.
-struct Steps final : TrainingListener {
-  std::vector<double> losses, norms;
-  void stepped(const engine::StepResult& step, std::size_t) override {
-    losses.push_back(step.loss);
-    norms.push_back(step.grad_norm);
-  }
-};
 
 TrainingOptions training_options(const std::string& name, const Layout& layout) {
   TrainingOptions options;

@@ -15,6 +15,7 @@
 #include <ppengine/runs/training.hpp>
 
 #include "../models/helpers.hpp"
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -24,21 +25,6 @@ using namespace ppengine::test;
 namespace {
 
 std::filesystem::path folder_of(const std::string& name) { return data_folder() / "pytorch" / name; }
-
-// The largest difference as a share of the largest expected value; not a number where one is.
-double difference(const StoredTensor& found, const StoredTensor& expected) {
-  std::vector<float> a(found.elements), b(expected.elements);
-  BOOST_REQUIRE_EQUAL(a.size(), b.size());
-  read_f32(found, 0, a.size(), a.data());
-  read_f32(expected, 0, b.size(), b.data());
-  double most = 0, largest = 1e-2;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double off = std::abs(double(a[i]) - double(b[i]));
-    if (!(off <= most)) most = off;
-    largest = std::max(largest, std::abs(double(b[i])));
-  }
-  return most / largest;
-}
 
 struct Layout {
   const char* schedule = "1f1b";
@@ -59,21 +45,6 @@ engine::ParallelOptions parallel(const Layout& layout) {
   options.device = device;
   return options;
 }
-
-void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  comm::LocalOptions local;
-  const int ranks = options.pipeline * options.data * options.tensor;
-  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
-  comm::run_threads(ranks, local, rank);
-}
-
-struct Steps final : TrainingListener {
-  std::vector<double> losses, norms;
-  void stepped(const engine::StepResult& step, std::size_t) override {
-    losses.push_back(step.loss);
-    norms.push_back(step.grad_norm);
-  }
-};
 
 Steps train(const TrainingOptions& options) {
   Steps steps;

@@ -12,6 +12,7 @@
 #include <ppengine/runs/program.hpp>
 
 #include "../models/helpers.hpp"
+#include "support.hpp"
 
 using namespace ppengine;
 using namespace ppengine::runs;
@@ -22,19 +23,11 @@ namespace {
 std::filesystem::path folder_of(const std::string& name) { return data_folder() / "programs" / name; }
 nlohmann::json figures_of(const std::string& name) { return nlohmann::json::parse(std::ifstream(folder_of(name) / "expected.json")); }
 
-// As a share of the largest expected value; a NaN is infinitely far away.
-double difference(const models::StoredTensor& found, const models::StoredTensor& expected) {
+// As a share of the largest expected value; what is not f32 is equal or infinitely far away.
+double apart(const models::StoredTensor& found, const models::StoredTensor& expected) {
   BOOST_REQUIRE_EQUAL(found.elements, expected.elements);
   if (expected.type != models::StoredType::f32) return std::equal(found.data, found.data + found.bytes, expected.data) ? 0.0 : INFINITY;
-  double most = 0, largest = 1e-3;
-  for (std::size_t i = 0; i < found.elements; ++i) {
-    float a, b;
-    models::read_f32(found, i, 1, &a), models::read_f32(expected, i, 1, &b);
-    const double apart = std::abs(double(a) - double(b));
-    if (!(apart <= most)) most = std::isnan(apart) ? INFINITY : apart;
-    largest = std::max(largest, std::abs(double(b)));
-  }
-  return most / largest;
+  return largest_share(values(found), values(expected), 1e-3);
 }
 
 struct Layout {
@@ -44,11 +37,6 @@ struct Layout {
   int microbatches = 2;  // without batch norm any number gives the same
 };
 
-struct Steps final : TrainingListener {
-  std::vector<double> losses, norms;
-  void stepped(const engine::StepResult& step, std::size_t) override { losses.push_back(step.loss), norms.push_back(step.grad_norm); }
-};
-
 engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
   options.schedule = layout.schedule, options.pipeline = layout.pipeline, options.data = layout.data, options.stages = layout.stages;
@@ -56,12 +44,6 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   static const auto device = ops::Device::open();
   options.device = device;
   return options;
-}
-
-void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(options.pipeline * options.data), options.device);
-  comm::run_threads(options.pipeline * options.data, local, rank);
 }
 
 void check_training(const std::string& name, const Layout& layout, const std::string& save) {
@@ -92,8 +74,8 @@ void check_training(const std::string& name, const Layout& layout, const std::st
     for (const models::StoredTensor& weight : expected.tensors()) {
       // Running statistics follow the first data-parallel rank's microbatches alone.
       if (weight.name == "expected.output" || (layout.data > 1 && (weight.name.find("running_") != std::string::npos || weight.name.find("num_batches") != std::string::npos))) continue;
-      const double apart = difference(found.at(weight.name), weight);
-      BOOST_TEST(apart < 2e-4, weight.name << " is " << apart << " apart");
+      const double off = apart(found.at(weight.name), weight);
+      BOOST_TEST(off < 2e-4, weight.name << " is " << off << " apart");
     }
   }
 }
@@ -136,7 +118,7 @@ BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {
     options.outputs = (folder.path / "outputs.safetensors").string();
     on_ranks(options.parallel, [&](comm::Communicator& world) { run_evaluation(options, world); });
     const auto found = models::WeightFiles::open(options.outputs), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
-    BOOST_TEST(difference(found.at("output"), expected.at("expected.output")) < 1e-4);
+    BOOST_TEST(apart(found.at("output"), expected.at("expected.output")) < 1e-4);
   }
 }
 
