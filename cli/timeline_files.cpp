@@ -38,7 +38,8 @@ void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step
 void TimelineFiles::write_page(const std::string& file) const {
   schedules::Timeline measured = measured_, simulated = simulated_;
   measured.end = simulated.end = std::max(measured.end, simulated.end);  // one scale for both
-  write_file_atomically(file, schedules::chart_html({measured, simulated}, "ppengine train"));
+  const std::vector<schedules::Timeline> both{std::move(measured), std::move(simulated)};
+  write_file_atomically(file, file.ends_with(".svg") ? schedules::chart_svg(both) : schedules::chart_html(both, "ppengine train"));
 }
 
 void TimelineFiles::print() const {
