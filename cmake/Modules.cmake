@@ -21,7 +21,8 @@ target_compile_features(ppengine_options INTERFACE cxx_std_20)
 target_compile_options(ppengine_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${PPENGINE_DEVELOPER}>:-Werror>)
 target_include_directories(ppengine_options INTERFACE ${PPENGINE_INCLUDE})
 if(PPENGINE_SANITIZE)
-  add_compile_options(-fsanitize=${PPENGINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # With sanitizers g++ 12 takes parts of std::regex for uninitialized.
+  add_compile_options(-fsanitize=${PPENGINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${PPENGINE_SANITIZE})
 endif()
 
