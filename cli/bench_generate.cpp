@@ -59,9 +59,9 @@ double read_rate(const std::shared_ptr<ops::Device>& device) {
 // All weights but an embedding's table, of which a step reads one row (unless it is the head's weight too).
 double weight_bytes(engine::ModelRank& model) {
   double bytes = 0;
-  for (int stage : model.stages())
+  for (engine::StageId stage : model.stages())
     for (const engine::ParameterRange& range : model.parameters(stage).ranges()) {
-      const auto& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      const auto& info = model.graph().parameters()[range.id];
       const bool is_table = !info.linear_weight && info.shape.rank() == 2;
       if (!is_table) bytes += double(range.compute_bytes);
     }

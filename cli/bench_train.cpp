@@ -95,7 +95,7 @@ Measured measure(const BenchTrainFlags& flags, const Workload& work, const engin
 nlohmann::json buckets_json(const std::vector<engine::TimedReduction>& buckets) {
   nlohmann::json list = nlohmann::json::array();
   for (const auto& one : buckets)
-    list.push_back({{"stage", one.stage},
+    list.push_back({{"stage", one.stage.number()},
                     {"bucket", one.bucket},
                     {"bytes", one.bytes},
                     {"sent_bytes", one.sent},

@@ -25,7 +25,7 @@ struct TokenLimit {
   bool targets = true;
 };
 
-TokenLimit token_limit(const Graph& graph, int value) {
+TokenLimit token_limit(const Graph& graph, Value value) {
   TokenLimit limit;
   for (const Node& node : graph.nodes()) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
@@ -35,25 +35,25 @@ TokenLimit token_limit(const Graph& graph, int value) {
       limit.targets = limit.targets && node.output == graph.loss_value();
     }
     if (node.op->first_token() && node.inputs.front() == value) {
-      limit.below = std::min(limit.below, graph.parameters()[static_cast<size_t>(node.parameters.front())].whole_shape()[0]);
+      limit.below = std::min(limit.below, graph.parameters()[node.parameters.front()].whole_shape()[0]);
       limit.targets = false;
     }
     if (node.output != graph.loss_value() || node.inputs.size() != 2 || node.inputs[1] != value) continue;
-    const ValueInfo& logits = graph.values()[static_cast<size_t>(node.inputs[0])];
+    const ValueInfo& logits = graph.values()[node.inputs[0]];
     int64_t classes = logits.width;
     // A tensor-parallel rank has a part of them: all are in the weight that makes them, maybe behind ops without one (a soft cap).
     const bool divided = std::ranges::any_of(graph.parameters(), [](const ParameterInfo& info) { return info.placement.is_split(); });
     bool found = false;
-    for (int at = divided ? logits.producer : -1; at >= 0 && !found;) {
-      const Node& maker = graph.nodes()[static_cast<size_t>(at)];
-      for (int id : maker.parameters) {
-        const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    for (NodeId at = divided ? logits.producer : NodeId(); at && !found;) {
+      const Node& maker = graph.nodes()[at];
+      for (ParameterId id : maker.parameters) {
+        const ParameterInfo& info = graph.parameters()[id];
         if (!info.placement.is_split()) continue;
         const bool inputs_first = info.linear_weight && info.file_layout == ops::WeightLayout::in_out;
         classes = std::max(classes, info.whole_shape()[inputs_first ? 1 : 0]);
         found = true;
       }
-      at = maker.parameters.empty() && !maker.inputs.empty() ? graph.values()[static_cast<size_t>(maker.inputs.front())].producer : -1;
+      at = maker.parameters.empty() && !maker.inputs.empty() ? graph.values()[maker.inputs.front()].producer : NodeId();
     }
     if (divided && !found) continue;  // who made them is not known: no limit
     limit.below = std::min(limit.below, classes);
@@ -63,19 +63,20 @@ TokenLimit token_limit(const Graph& graph, int value) {
 
 }  // namespace
 
-void check_tokens(const Graph& graph, int value, std::span<const int32_t> tokens, int64_t length) {
+void check_tokens(const Graph& graph, Value value, std::span<const int32_t> tokens, int64_t length) {
   const TokenLimit limit = token_limit(graph, value);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < limit.below && (tokens[i] >= 0 || limit.targets)) continue;
     throw ConfigError(fmt::format("{}: {} at index {} (sequence {}, position {}) is not {} 0 to {}",
-                                  graph.values()[static_cast<size_t>(value)].name, tokens[i], i, static_cast<int64_t>(i) / length,
+                                  graph.values()[value].name, tokens[i], i, static_cast<int64_t>(i) / length,
                                   static_cast<int64_t>(i) % length, limit.targets ? "a class," : "in the vocabulary,", limit.below - 1));
   }
 }
 
 void check_batch(const Graph& graph, const Batch& batch) {
-  for (const ValueInfo& value : graph.values()) {
-    if (value.producer >= 0) continue;
+  for (Value id : graph.values().ids()) {
+    const ValueInfo& value = graph.values()[id];
+    if (value.producer) continue;
     const BatchInput* input = batch.find(value.name);
     if (!input) throw ConfigError(fmt::format("the batch has no input '{}', which the model reads", value.name));
     const bool tokens = value.kind == ValueKind::tokens;
@@ -85,15 +86,15 @@ void check_batch(const Graph& graph, const Batch& batch) {
     if (got != expected)
       throw ConfigError(
           fmt::format("{}: expected [{},{},{}] ({} elements), got {} elements", value.name, sequences, batch.length, width, expected, got));
-    if (tokens) check_tokens(graph, static_cast<int>(&value - graph.values().data()), input->tokens, batch.length * width);
+    if (tokens) check_tokens(graph, id, input->tokens, batch.length * width);
   }
 }
 
 int64_t valid_tokens(const Graph& graph, const Batch& batch) {
-  if (graph.loss_value() < 0) return 0;
-  const int node = graph.values()[static_cast<size_t>(graph.loss_value())].producer;
-  for (int id : graph.nodes()[static_cast<size_t>(node)].inputs) {
-    const ValueInfo& value = graph.values()[static_cast<size_t>(id)];
+  if (!graph.loss_value()) return 0;
+  const NodeId node = graph.values()[graph.loss_value()].producer;
+  for (Value id : graph.nodes()[node].inputs) {
+    const ValueInfo& value = graph.values()[id];
     if (value.kind != ValueKind::tokens) continue;
     const BatchInput* targets = batch.find(value.name);
     if (!targets) return 0;

@@ -35,7 +35,7 @@ struct Batch {
 void check_batch(const Graph& graph, const Batch& batch);
 // ConfigError with index and number for the first token that is out of range: not in the vocabulary of an embedding, or not a class of the
 // loss that has them as targets (below zero: masked).
-void check_tokens(const Graph& graph, int value, std::span<const int32_t> tokens, int64_t length);
+void check_tokens(const Graph& graph, Value value, std::span<const int32_t> tokens, int64_t length);
 
 // Targets that count: those that the loss reads and that are not masked (below zero).
 int64_t valid_tokens(const Graph& graph, const Batch& batch);

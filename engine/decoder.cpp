@@ -18,10 +18,10 @@ constexpr int64_t exact_length = 8;         // prefills up to here are compiled 
 constexpr int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
 
 // The input of the model that holds tokens. Others (targets) only lead to the loss, which is not computed here.
-int find_tokens(const Graph& graph, const StageCut& first) {
-  for (int i = first.begin; i < first.end; ++i)
-    for (int id : graph.nodes()[static_cast<size_t>(i)].inputs)
-      if (const ValueInfo& value = graph.values()[static_cast<size_t>(id)]; value.producer < 0 && value.kind == ValueKind::tokens)
+Value find_tokens(const Graph& graph, const StageCut& first) {
+  for (NodeId i : first.nodes())
+    for (Value id : graph.nodes()[i].inputs)
+      if (const ValueInfo& value = graph.values()[id]; !value.producer && value.kind == ValueKind::tokens)
         return id;
   throw ConfigError("the model's first stage reads no tokens: there is nothing to generate from");
 }
@@ -32,7 +32,7 @@ Decoder::Decoder(ModelRank& model, const Options& options)
     : model_(model), options_(options), input_(find_tokens(model.graph(), model.cuts().front())), stream_(model.device()) {
   PPENGINE_ASSERT(std::ranges::is_sorted(model.stage_rank()) && !model.stages().empty() && options.capacity > 0 && options.groups > 0 &&
                   options.sequences > 0);
-  if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
+  if (!model.graph().output_value()) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Node& node : model.graph().nodes())
     if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
   for (const Shape& shape : shapes(Use::step, options.sequences)) {
@@ -64,9 +64,9 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
   how.cache_chunk = padded(0, options_.chunk > 0 ? std::min(options_.chunk, options_.capacity) : options_.capacity);
   how.cache_sequences = options_.sequences;
   size_t workspace = workspace_.bytes();
-  for (int index : model_.stages()) {
+  for (StageId index : model_.stages()) {
     Shape shape;
-    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[static_cast<size_t>(index)],
+    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[index],
                                                   model_.parameters(index), how, &model_.memory());
     shape.blocks = BlockPool(model_.device(), shape.stage->activation_block(), blocks_per_shape, &model_.memory());
     shape.inputs = ops::Buffer(model_.device(), shape.stage->input_bytes(), &model_.memory());
@@ -168,7 +168,7 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     stream_.copy(shape.inputs.at(at), positions.data(), positions.size_bytes());
     give_rotary_rows(shape.inputs.at(at + positions.size_bytes()), positions, whole);
     stage.forward(run);
-    const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < static_cast<int>(model_.cuts().size());
+    const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < model_.cuts().end_id();
     shape.blocks.release(
         number, sends ? options_.peers->hand_over(block.out, stage.bytes_out(), model_.rank() + 1, tag, stream_) : comm::Pending());
     before = &block.out;
@@ -180,10 +180,10 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
 }
 
 // The graph's output, which the last stage has even where it computes nothing but the loss.
-BufferId Decoder::output_of(const CompiledStage& stage, int index) const {
-  const std::vector<int>& receives = model_.cuts()[static_cast<size_t>(index)].receives;
+BufferId Decoder::output_of(const CompiledStage& stage, StageId index) const {
+  const std::vector<Value>& receives = model_.cuts()[index].receives;
   const auto received = std::ranges::find(receives, model_.graph().output_value());
-  const bool passed_on = stage.options().output && received != receives.end() && index + 1 == static_cast<int>(model_.cuts().size());
+  const bool passed_on = stage.options().output && received != receives.end() && index + 1 == model_.cuts().end_id();
   return passed_on ? stage.received()[static_cast<size_t>(received - receives.begin())] : stage.output();
 }
 

@@ -70,12 +70,12 @@ class Decoder {
   std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                        std::span<const int32_t> ids, int64_t whole = 0);
   void give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole);
-  BufferId output_of(const CompiledStage& stage, int index) const;
+  BufferId output_of(const CompiledStage& stage, StageId index) const;
   void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
   ModelRank& model_;
   Options options_;
-  int input_;                                         // the graph's value that holds the tokens
+  Value input_;                                       // the graph's value that holds the tokens
   std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length; of steps the sequences
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;

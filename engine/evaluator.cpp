@@ -20,7 +20,7 @@ Pipeline& Evaluator::pipeline_for(int microbatches) {
     how.output = output_;
     how.peers = &mesh_.pipeline();
     how.tensor = &mesh_.tensor();
-    pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank()), how);
+    pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank().items()), how);
   }
   return *pipeline;
 }

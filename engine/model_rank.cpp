@@ -18,15 +18,14 @@ ModelRank::ModelRank(std::shared_ptr<const Graph> graph, std::vector<StageCut> c
       options_(options) {
   PPENGINE_ASSERT(cuts_.size() == stage_rank_.size());
   users_.resize(graph_->parameters().size());
-  for (size_t s = 0; s < cuts_.size(); ++s) {
-    for (int id : cuts_[s].parameters) users_[static_cast<size_t>(id)].push_back(static_cast<int>(s));
-    if (stage_rank_[s] != rank_) continue;
-    stages_.push_back(static_cast<int>(s));
+  for (StageId stage : cuts_.ids()) {
+    for (ParameterId id : cuts_[stage].parameters) users_[id].push_back(stage);
+    if (has_stage(stage)) stages_.push_back(stage);
   }
   const int shards = options_.sharding ? options_.sharding->data->size() : 1;
   std::vector<FlatLayout> layouts;
   layouts.reserve(stages_.size());
-  for (int stage : stages_) layouts.push_back(layout_of(cuts_[static_cast<size_t>(stage)], shards));
+  for (StageId stage : stages_) layouts.push_back(layout_of(cuts_[stage], shards));
   const Shard shard = shard_for(layouts);
   for (FlatLayout& layout : layouts)
     stores_.emplace_back(device_, *graph_, std::move(layout), options_.compute, options_.training, &memory_, shard, options_.weights);
@@ -54,24 +53,24 @@ Shard ModelRank::shard_for(const std::vector<FlatLayout>& layouts) const {
 FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
   const GradientOrder order = gradient_order(*graph_, cut);
   std::vector<FlatItem> items;
-  const auto add = [&](int id, int key) {
-    items.push_back({id, static_cast<size_t>(graph_->parameters()[static_cast<size_t>(id)].shape.count()), key});
+  const auto add = [&](ParameterId id, int key) {
+    items.push_back({id, static_cast<size_t>(graph_->parameters()[id].shape.count()), key});
   };
   const std::vector<RowTable> tables = row_tables(*graph_, cut);
-  const auto alone = [&](int id) {
+  const auto alone = [&](ParameterId id) {
     const auto table = std::ranges::find(tables, id, &RowTable::parameter);
     return tied(id) || (table != tables.end() &&
                         static_cast<size_t>(table->rows * table->width) * sizeof(float) >= options_.buckets.effective().front());
   };
-  for (int id : order.used) add(id, alone(id) ? 1 + id : 0);
-  for (int id : order.unused) add(id, tied(id) ? 1 + id : -1);
+  for (ParameterId id : order.used) add(id, alone(id) ? 1 + id.number() : 0);
+  for (ParameterId id : order.unused) add(id, tied(id) ? 1 + id.number() : -1);
   for (const bool packed : {false, true})  // packed ones last
-    for (int id : order.frozen)
-      if (graph_->parameters()[static_cast<size_t>(id)].is_packed() == packed) add(id, -1);
+    for (ParameterId id : order.frozen)
+      if (graph_->parameters()[id].is_packed() == packed) add(id, -1);
   return make_layout(items, options_.buckets, shards);
 }
 
-ParameterStore& ModelRank::parameters(int stage) {
+ParameterStore& ModelRank::parameters(StageId stage) {
   const auto found = std::ranges::find(stages_, stage);
   PPENGINE_ASSERT(found != stages_.end());
   return stores_[static_cast<size_t>(found - stages_.begin())];
@@ -80,7 +79,7 @@ ParameterStore& ModelRank::parameters(int stage) {
 std::vector<ModelRank::StagePlace> ModelRank::stage_places() const {
   std::vector<StagePlace> places;
   places.reserve(cuts_.size());
-  for (size_t s = 0; s < cuts_.size(); ++s) places.push_back({stage_rank_[s], first_module(*graph_, cuts_[s])});
+  for (StageId s : cuts_.ids()) places.push_back({stage_rank_[s], first_module(*graph_, cuts_[s])});
   return places;
 }
 

@@ -27,8 +27,8 @@ class ModelRank {
 
   const Graph& graph() const { return *graph_; }
   const std::shared_ptr<const Graph>& graph_ptr() const { return graph_; }
-  const std::vector<StageCut>& cuts() const { return cuts_; }
-  const std::vector<int>& stage_rank() const { return stage_rank_; }
+  const IdVector<StageId, StageCut>& cuts() const { return cuts_; }
+  const IdVector<StageId, int>& stage_rank() const { return stage_rank_; }
   // Of all stages: the rank in the pipeline, and where it begins.
   struct StagePlace {
     int rank;
@@ -40,19 +40,19 @@ class ModelRank {
   ops::MemoryCounter& memory() { return memory_; }
   const Options& options() const { return options_; }
 
-  const std::vector<int>& stages() const { return stages_; }  // ascending
-  bool has_stage(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
-  ParameterStore& parameters(int stage);
+  const std::vector<StageId>& stages() const { return stages_; }  // ascending
+  bool has_stage(StageId stage) const { return stage_rank_[stage] == rank_; }
+  ParameterStore& parameters(StageId stage);
   Sharding* sharding() { return sharding_.get(); }  // null: every rank has whole parameters
   // A stage's whole gradients of this rank while the backward makes them; null where sharding has no block for them at the time.
-  float* whole_gradients(int stage) { return sharding_ ? sharding_->gradients(stage) : parameters(stage).gradients(); }
+  float* whole_gradients(StageId stage) { return sharding_ ? sharding_->gradients(stage) : parameters(stage).gradients(); }
   // Of gradients only this rank's parts stay: whole ones are there until they are reduced.
   bool keeps_gradient_parts() const { return sharding_ && !sharding_->whole_gradients(); }
   // The stage that a parameter belongs to for norms and files: the first that uses it.
-  int owner(int parameter) const { return users(parameter).empty() ? -1 : users(parameter).front(); }
+  StageId owner(ParameterId parameter) const { return users(parameter).empty() ? StageId() : users(parameter).front(); }
   // Stages that use the parameter, ascending; more than one for tied weights.
-  const std::vector<int>& users(int parameter) const { return users_[static_cast<size_t>(parameter)]; }
-  bool tied(int parameter) const { return users(parameter).size() > 1; }
+  const std::vector<StageId>& users(ParameterId parameter) const { return users_[parameter]; }
+  bool tied(ParameterId parameter) const { return users(parameter).size() > 1; }
   // A tied weight's gradient is not whole before those of all its stages are summed. It has a bucket of its own.
   bool tied(const Bucket& bucket) const { return tied(bucket.parameters.front()); }
 
@@ -61,14 +61,14 @@ class ModelRank {
   Shard shard_for(const std::vector<FlatLayout>& layouts) const;
 
   std::shared_ptr<const Graph> graph_;
-  std::vector<StageCut> cuts_;
-  std::vector<int> stage_rank_;
+  IdVector<StageId, StageCut> cuts_;
+  IdVector<StageId, int> stage_rank_;
   int rank_;
   std::shared_ptr<ops::Device> device_;
   Options options_;
   ops::MemoryCounter memory_;
-  std::vector<int> stages_;
-  std::vector<std::vector<int>> users_;  // by parameter
+  std::vector<StageId> stages_;
+  IdVector<ParameterId, std::vector<StageId>> users_;
   std::deque<ParameterStore> stores_;    // one per entry of stages_
   std::unique_ptr<Sharding> sharding_;
 };

@@ -21,11 +21,11 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
       stream_(model.device()),
       second_(model.device()) {
   schedules::validate(plan_);
-  PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank());
-  for (int index : model.stages()) {
+  PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank().items());
+  for (StageId index : model.stages()) {
     auto stage = std::make_unique<Stage>();
     stage->index = index;
-    stage->cut = &model.cuts()[static_cast<size_t>(index)];
+    stage->cut = &model.cuts()[index];
     stage->parameters = &model.parameters(index);
     stage->blocks = count_blocks(plan_, index);
     stages_.push_back(std::move(stage));
@@ -34,10 +34,10 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
 
 Pipeline::~Pipeline() = default;
 
-Pipeline::Stage& Pipeline::at(int stage) {
+Pipeline::Stage& Pipeline::at(StageId stage) {
   for (auto& one : stages_)
     if (one->index == stage) return *one;
-  throw Error(fmt::format("internal error: stage {} is not on rank {}", stage, model_.rank()));
+  throw Error(fmt::format("internal error: stage {} is not on rank {}", stage.number(), model_.rank()));
 }
 
 Pipeline::InFlight& Pipeline::in_flight(Stage& stage, int microbatch) { return stage.flights[static_cast<size_t>(microbatch)]; }
@@ -95,10 +95,10 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
 void Pipeline::upload_inputs(const StepInputs& inputs) {
   for (auto& stage : stages_)
     for (size_t m = 0; m < inputs.microbatches.size(); ++m)
-      for (size_t i = 0; i < model_.graph().values().size(); ++i) {
-        const int64_t offset = stage->by_microbatch[m]->input_offset(static_cast<int>(i));
+      for (Value value : model_.graph().values().ids()) {
+        const int64_t offset = stage->by_microbatch[m]->input_offset(value);
         if (offset < 0) continue;
-        upload(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), model_.graph().values()[i], *inputs.batch,
+        upload(stage->inputs.at(m * stage->input_stride + static_cast<size_t>(offset)), model_.graph().info(value), *inputs.batch,
                inputs.microbatches[m]);
       }
 }
@@ -136,10 +136,8 @@ void Pipeline::carry_out(const StepInputs& inputs) {
   for (auto& stage : stages_) stage->weight_gradients = 0;
   schedules::execute(plan_, model_.rank(), *this, recorder_);
   for (auto& stage : stages_) {
-    const int loss = model_.graph().loss_value();
-    if (loss < 0) continue;
-    const int producer = model_.graph().values()[static_cast<size_t>(loss)].producer;
-    if (producer < stage->cut->begin || producer >= stage->cut->end) continue;
+    const Value loss = model_.graph().loss_value();
+    if (!loss || !stage->cut->contains(model_.graph().info(loss).producer)) continue;
     std::vector<float> host(inputs.microbatches.size());
     stream_.copy(host.data(), stage->results.data(), host.size() * sizeof(float));
     stream_.wait();
@@ -156,7 +154,7 @@ void Pipeline::carry_out(const StepInputs& inputs) {
 
 void Pipeline::shadow(GradientSink* sink, bool zeros) {
   for (const schedules::Action& action : plan_.of(model_.rank())) {
-    Stage& stage = at(action.stage);
+    Stage& stage = at(StageId(action.stage));
     if (action.type == schedules::ActionType::unshard) unshard(stage.index);
     if (action.type == schedules::ActionType::reshard) reshard(stage.index);
     if (action.type != schedules::ActionType::reduce_grad || !sink) continue;

@@ -29,9 +29,9 @@ class GradientSink {
  public:
   virtual ~GradientSink() = default;
   // Nothing submitted to the stream from now on writes these gradients or reads these parameters.
-  virtual void final_gradients(int stage, std::span<const int> parameters, ops::Stream& stream) = 0;
+  virtual void final_gradients(StageId stage, std::span<const ParameterId> parameters, ops::Stream& stream) = 0;
   // REDUCE_GRAD: all of the stage's gradients are.
-  virtual void stage_done(int stage) = 0;
+  virtual void stage_done(StageId stage) = 0;
 };
 
 // What changes from step to step.
@@ -72,23 +72,23 @@ class Pipeline final : public schedules::ActionHandler {
   // Bytes of activations and gradients blocks, by local stage: what the plan's count of live microbatches costs.
   size_t block_bytes() const;
 
-  void forward(int stage, int microbatch) override;
-  void backward(int stage, int microbatch) override;
-  void backward_input(int stage, int microbatch) override;
-  void backward_weight(int stage, int microbatch) override;
-  void send_forward(int stage, int microbatch, int peer) override;
-  void recv_forward(int stage, int microbatch, int peer) override;
-  void send_backward(int stage, int microbatch, int peer) override;
-  void recv_backward(int stage, int microbatch, int peer) override;
-  void unshard(int stage) override;
-  void reshard(int stage) override;
-  void reduce_grad(int stage) override;
+  void forward(StageId stage, int microbatch) override;
+  void backward(StageId stage, int microbatch) override;
+  void backward_input(StageId stage, int microbatch) override;
+  void backward_weight(StageId stage, int microbatch) override;
+  void send_forward(StageId stage, int microbatch, int peer) override;
+  void recv_forward(StageId stage, int microbatch, int peer) override;
+  void send_backward(StageId stage, int microbatch, int peer) override;
+  void recv_backward(StageId stage, int microbatch, int peer) override;
+  void unshard(StageId stage) override;
+  void reshard(StageId stage) override;
+  void reduce_grad(StageId stage) override;
   void overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) override;
 
  private:
   struct Stage;
   struct InFlight;
-  Stage& at(int stage);
+  Stage& at(StageId stage);
   InFlight& in_flight(Stage& stage, int microbatch);
   const CompiledStage& compiled(Stage& stage, int microbatch);
   Run make_run(Stage& stage, int microbatch, ops::Stream& stream);
@@ -106,7 +106,7 @@ class Pipeline final : public schedules::ActionHandler {
   AfterInstruction watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream);
   void finish_action();
   // Of the message that stage `to` receives.
-  int tag(int to, int microbatch, bool backward) const;
+  int tag(StageId to, int microbatch, bool backward) const;
   comm::Pending send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag);
   comm::Pending receive(ops::Buffer& block, size_t bytes, int peer, int tag);
   // From one stage of this rank to another.

@@ -29,24 +29,24 @@ void Pipeline::end_forward(Stage& stage, int microbatch) {
   const CompiledStage& shape = compiled(stage, microbatch);
   if (shape.output() != no_buffer && on_output) {
     const Run run = make_run(stage, microbatch, stream_);
-    const int64_t width = model_.graph().values()[static_cast<size_t>(model_.graph().output_value())].width;
+    const int64_t width = model_.graph().values()[model_.graph().output_value()].width;
     on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}),
               stream_);
   }
-  const int next = stage.index + 1;
-  if (next < plan_.stages && model_.has_stage(next)) {  // the next stage is ours
+  const StageId next = stage.index + 1;
+  if (next < model_.cuts().end_id() && model_.has_stage(next)) {  // the next stage is ours
     Stage& after = at(next);
     InFlight& its = in_flight(after, microbatch);
     its.activations = after.activations.acquire();
     pass_on(stage.activations.at(flight.activations).out, shape.bytes_out(), shape.keeps_values_out(),
             after.activations.at(its.activations).in);
     if (!training_) stage.activations.release(flight.activations), flight.activations = -1;
-  } else if (!training_ && next == plan_.stages) {
+  } else if (!training_ && next == model_.cuts().end_id()) {
     stage.activations.release(flight.activations), flight.activations = -1;
   }
 }
 
-void Pipeline::forward(int index, int microbatch) {
+void Pipeline::forward(StageId index, int microbatch) {
   Stage& stage = at(index);
   begin_forward(stage, microbatch);
   compiled(stage, microbatch).forward(make_run(stage, microbatch, stream_));
@@ -62,8 +62,8 @@ void Pipeline::begin_backward(Stage& stage, int microbatch) {
 }
 
 void Pipeline::end_input_gradient(Stage& stage, int microbatch) {
-  const int before = stage.index - 1;
-  if (before < 0 || !model_.has_stage(before)) return;
+  const StageId before = stage.index - 1;
+  if (!before || !model_.has_stage(before)) return;
   Stage& its = at(before);
   InFlight& flight = in_flight(its, microbatch);
   flight.gradients = its.gradients.acquire();
@@ -86,14 +86,14 @@ AfterInstruction Pipeline::watch(Stage& stage, const std::vector<CompiledStage::
   if (stage.weight_gradients == 0) {
     if (model_.sharding()) model_.sharding()->begin_gradients(stage.index, stream);
     if (!step_->accumulate || model_.keeps_gradient_parts())
-      for (int id : without) {
+      for (ParameterId id : without) {
         const ParameterRange& range = *stage.parameters->find(id);
         stream.zero(model_.whole_gradients(stage.index) + range.offset, range.count * sizeof(float));
       }
   }
   if (!step_->sink || stage.weight_gradients + 1 < plan_.microbatches) return {};
   if (!without.empty()) step_->sink->final_gradients(stage.index, without, stream);
-  return [this, &finals, &stream, index = stage.index, next = size_t{0}, ids = std::vector<int>()](size_t instruction) mutable {
+  return [this, &finals, &stream, index = stage.index, next = size_t{0}, ids = std::vector<ParameterId>()](size_t instruction) mutable {
     ids.clear();
     for (; next < finals.size() && finals[next].instruction == instruction; ++next) ids.push_back(finals[next].parameter);
     if (!ids.empty()) step_->sink->final_gradients(index, ids, stream);
@@ -113,13 +113,13 @@ void Pipeline::end_weight_gradient(Stage& stage, int microbatch) {
 // The block of gradients is free when the weights' are in and the input's is on its way.
 void Pipeline::release_when_done(Stage& stage, int microbatch) {
   InFlight& flight = in_flight(stage, microbatch);
-  const bool sends = stage.index > 0 && !model_.has_stage(stage.index - 1);
+  const bool sends = stage.index > StageId(0) && !model_.has_stage(stage.index - 1);
   if (!flight.weights_done || (sends && !flight.gradient_sent)) return;
   stage.gradients.release(flight.gradients, std::exchange(flight.sent_gradient, {}));
   flight.gradients = -1;
 }
 
-void Pipeline::backward(int index, int microbatch) {
+void Pipeline::backward(StageId index, int microbatch) {
   Stage& stage = at(index);
   begin_backward(stage, microbatch);
   const CompiledStage& shape = compiled(stage, microbatch);
@@ -130,7 +130,7 @@ void Pipeline::backward(int index, int microbatch) {
   finish_action();
 }
 
-void Pipeline::backward_input(int index, int microbatch) {
+void Pipeline::backward_input(StageId index, int microbatch) {
   Stage& stage = at(index);
   begin_backward(stage, microbatch);
   compiled(stage, microbatch).backward_input(make_run(stage, microbatch, stream_));
@@ -138,7 +138,7 @@ void Pipeline::backward_input(int index, int microbatch) {
   finish_action();
 }
 
-void Pipeline::backward_weight(int index, int microbatch) {
+void Pipeline::backward_weight(StageId index, int microbatch) {
   Stage& stage = at(index);
   if (model_.sharding()) model_.sharding()->wait(index, stream_);
   const CompiledStage& shape = compiled(stage, microbatch);
@@ -149,7 +149,7 @@ void Pipeline::backward_weight(int index, int microbatch) {
 }
 
 void Pipeline::overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) {
-  Stage &ahead = at(forward_part.stage), &behind = at(backward_part.stage);
+  Stage &ahead = at(StageId(forward_part.stage)), &behind = at(StageId(backward_part.stage));
   const int f = static_cast<int>(forward_part.microbatch), b = static_cast<int>(backward_part.microbatch);
   begin_forward(ahead, f);
   begin_backward(behind, b);
@@ -166,23 +166,23 @@ void Pipeline::overlap(const schedules::Action& forward_part, const schedules::A
   finish_action();
 }
 
-void Pipeline::unshard(int stage) {
+void Pipeline::unshard(StageId stage) {
   if (model_.sharding()) model_.sharding()->unshard(stage, stream_);
 }
 
-void Pipeline::reshard(int stage) {
+void Pipeline::reshard(StageId stage) {
   if (model_.sharding()) model_.sharding()->reshard(stage);
 }
 
-void Pipeline::reduce_grad(int stage) {
+void Pipeline::reduce_grad(StageId stage) {
   if (step_->sink) step_->sink->stage_done(stage);
 }
 
 // Messages.
 
-int Pipeline::tag(int to, int microbatch, bool backward) const {
+int Pipeline::tag(StageId to, int microbatch, bool backward) const {
   // Every message of a step has its own.
-  return (to * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
+  return (to.number() * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
 }
 
 comm::Pending Pipeline::send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag) {
@@ -194,7 +194,7 @@ comm::Pending Pipeline::receive(ops::Buffer& block, size_t bytes, int peer, int 
   return bytes == 0 ? comm::Pending() : options_.peers->take_over(block, bytes, peer, tag, stream_);
 }
 
-void Pipeline::send_forward(int index, int microbatch, int peer) {
+void Pipeline::send_forward(StageId index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   const CompiledStage& shape = compiled(stage, microbatch);
@@ -207,7 +207,7 @@ void Pipeline::send_forward(int index, int microbatch, int peer) {
   }
 }
 
-void Pipeline::recv_forward(int index, int microbatch, int peer) {
+void Pipeline::recv_forward(StageId index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   flight.activations = stage.activations.acquire();
@@ -215,7 +215,7 @@ void Pipeline::recv_forward(int index, int microbatch, int peer) {
       receive(stage.activations.at(flight.activations).in, compiled(stage, microbatch).bytes_in(), peer, tag(index, microbatch, false));
 }
 
-void Pipeline::send_backward(int index, int microbatch, int peer) {
+void Pipeline::send_backward(StageId index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   const CompiledStage& shape = compiled(stage, microbatch);
@@ -226,7 +226,7 @@ void Pipeline::send_backward(int index, int microbatch, int peer) {
   release_when_done(stage, microbatch);
 }
 
-void Pipeline::recv_backward(int index, int microbatch, int peer) {
+void Pipeline::recv_backward(StageId index, int microbatch, int peer) {
   Stage& stage = at(index);
   InFlight& flight = in_flight(stage, microbatch);
   flight.gradients = stage.gradients.acquire();

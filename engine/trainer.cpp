@@ -16,7 +16,7 @@ namespace {
 void refuse_unused(const Graph& graph, const std::vector<StageCut>& cuts) {
   std::vector<std::string> names;
   for (const StageCut& cut : cuts)
-    for (int id : gradient_order(graph, cut).unused) names.push_back(graph.parameters()[static_cast<size_t>(id)].name);
+    for (ParameterId id : gradient_order(graph, cut).unused) names.push_back(graph.parameters()[id].name);
   if (!names.empty())
     throw ConfigError(fmt::format("the loss does not depend on {}: remove them, or allow unused parameters", fmt::join(names, ", ")));
 }
@@ -29,7 +29,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   const ParallelOptions& parallel = options_.parallel;
   if (options_.verify && world.size() > 1) check_settings(batch_size, length);
   graph_ = shard_graph(graph_, mesh_.place().tensor, parallel.tensor, parallel.sequence_parallel);
-  if (graph_->loss_value() < 0) throw ConfigError("the model has no loss: call Graph::loss before training");
+  if (!graph_->loss_value()) throw ConfigError("the model has no loss: call Graph::loss before training");
   if (batch_size % parallel.data != 0)
     throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data,
                                   parallel.data));
@@ -60,7 +60,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());
   norm_ = std::make_unique<GradientNorm>(*model_, mesh_.place().tensor);
   if (parallel.data > 1 || options_.optimizer_in_backward) make_reducer();
-  for (int stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
+  for (StageId stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
   pipeline_->stream().wait();
   synchronize();
   pipeline_->prepare(split_batch(0, batch_size / parallel.data, pipeline_->plan().microbatches), length);
@@ -90,19 +90,19 @@ void Trainer::make_reducer() {
     how.hook = options_.own_hook ? options_.own_hook : make_hook(options_.hook);
   }
   if (options_.optimizer_in_backward)
-    how.reduced = [this](int stage, size_t bucket, ops::Stream& stream) { optimizer_->update(stream, stage, bucket, lr_, scale_); };
+    how.reduced = [this](StageId stage, size_t bucket, ops::Stream& stream) { optimizer_->update(stream, stage, bucket, lr_, scale_); };
   reducer_ = std::make_unique<Reducer>(*model_, *norm_, std::move(how));
 }
 
 void Trainer::synchronize() {
   if (options_.parallel.data == 1 || !options_.broadcast || model_->sharding()) return;
   std::vector<comm::Pending> pending;
-  for (int stage : model_->stages()) {
+  for (StageId stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
     pending.push_back(mesh_.data().broadcast(parameters.values(), parameters.value_count() * sizeof(float), 0, pipeline_->stream()));
   }
   for (const comm::Pending& one : pending) one.wait();
-  for (int stage : model_->stages()) model_->parameters(stage).refresh(pipeline_->stream());
+  for (StageId stage : model_->stages()) model_->parameters(stage).refresh(pipeline_->stream());
   pipeline_->stream().wait();
 }
 
@@ -111,7 +111,7 @@ const std::vector<TimedReduction>& Trainer::reductions() const {
   return reducer_ ? reducer_->timings() : none;
 }
 
-const float* Trainer::whole(int stage, const float* local) {
+const float* Trainer::whole(StageId stage, const float* local) {
   return model_->sharding() ? model_->sharding()->gather(stage, local, pipeline_->stream()) : local;
 }
 

@@ -105,7 +105,7 @@ class Trainer {
   const std::vector<TimedReduction>& reductions() const;
   // A flat buffer of a whole stage, from this rank's (not sharded: that itself) of values, gradients or optimizer state. Sharded, all
   // data-parallel ranks call it, and it holds until the next call.
-  const float* whole(int stage, const float* local);
+  const float* whole(StageId stage, const float* local);
 
  private:
   // A batch's share of this rank: sequences [begin, begin + count). Null: none.

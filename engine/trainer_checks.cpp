@@ -16,7 +16,7 @@ namespace ppengine::engine {
 namespace {
 
 bool has_not_finite(const Run& run, BufferId id, ops::Type type) {
-  const size_t bytes = run.buffers[static_cast<size_t>(id)].bytes;
+  const size_t bytes = run.buffers[id].bytes;
   std::vector<std::byte> host(bytes);
   run.stream.copy(host.data(), run.at(id), bytes);
   run.stream.wait();
@@ -73,8 +73,8 @@ std::string Trainer::find_not_finite(std::span<const Share> shares, bool same_ba
       const bool is_loss = instruction.kind.starts_with("cross_entropy");  // its losses are f32 whatever the type of the logits
       if (!has_not_finite(run, instruction.writes.front(), is_loss ? ops::Type::f32 : model_->options().compute)) return;
       found = {INT64_MAX - 1, instruction.module};
-      for (size_t i = 0; i < graph_->nodes().size() && found.place == INT64_MAX - 1; ++i)
-        if (graph_->nodes()[i].module == instruction.module) found.place = static_cast<int64_t>(i);
+      for (NodeId i : graph_->nodes().ids())
+        if (found.place == INT64_MAX - 1 && graph_->nodes()[i].module == instruction.module) found.place = i.number();
     };
     evaluator_->set_profile(&scan);
     for (const Share& share : shares)
@@ -82,10 +82,10 @@ std::string Trainer::find_not_finite(std::span<const Share> shares, bool same_ba
     evaluator_->set_profile(nullptr);
     if (const std::string first = first_finding(mesh_.world(), found); !first.empty()) return first;
   }
-  const std::vector<double>& squares = norm_->squares();
-  for (size_t i = squares.size(); i-- > 0 && found.what.empty();)
-    if (!std::isfinite(squares[i]))
-      found = {static_cast<int64_t>(squares.size() - i), fmt::format("the gradient of {}", graph_->parameters()[i].name)};
+  const IdVector<ParameterId, double>& squares = norm_->squares();
+  for (ParameterId id : squares.ids() | std::views::reverse)
+    if (found.what.empty() && !std::isfinite(squares[id]))
+      found = {squares.end_id() - id, fmt::format("the gradient of {}", graph_->parameters()[id].name)};
   const std::string first = first_finding(mesh_.world(), found);
   return first.empty() ? "the loss" : first;
 }
@@ -95,7 +95,7 @@ void Trainer::check_replicas() {
   if (data.size() == 1 || model_->sharding()) return;
   std::vector<uint32_t> mine;
   std::vector<float> host;
-  for (int stage : model_->stages()) {
+  for (StageId stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
     host.resize(parameters.value_count());
     pipeline_->stream().copy(host.data(), parameters.values(), host.size() * sizeof(float));

@@ -131,22 +131,22 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   // A gradient that is not finite would spoil the weights, in which find_not_finite looks for the cause. What this rank knows costs
   // nothing.
   const bool ignores = options_.on_nan == OnNan::ignore;
-  bool finite = ignores || std::isfinite(GradientNorm::total(norm_->squares()));
+  bool finite = ignores || std::isfinite(GradientNorm::total(norm_->squares().items()));
   if (!counts) norm_->clear();
   const bool clips = options_.grad_clip > 0, waits = clips || options_.on_nan == OnNan::skip;
   if (!waits && !options_.optimizer_in_backward) optimizer_->begin_step();
   // Without clipping or skipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
-  for (int stage : model_->stages()) {
+  for (StageId stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
       if (!buckets[i].reduced()) continue;  // frozen, or unused
       const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
       if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);
-      finite = finite && (ignores || std::isfinite(GradientNorm::total(norm_->squares())));
+      finite = finite && (ignores || std::isfinite(GradientNorm::total(norm_->squares().items())));
       if (!waits && finite && (!options_.optimizer_in_backward || tied)) optimizer_->update(pipeline_->stream(), stage, i, lr, scale_);
     }
   }
-  figures_ = norm_->squares();
+  figures_ = norm_->squares().items();
   figures_.push_back(mesh_.place().tensor == 0 ? loss : 0.0);
   mesh_.world().allreduce_values(std::span(figures_));
   StepResult result;

@@ -61,7 +61,7 @@ const models::StoredTensor& stored_for(const models::WeightFiles& files, const s
 void load_parameters(engine::Trainer& trainer, const models::WeightFiles& files) {
   std::vector<float> host;
   ops::Stream& stream = trainer.pipeline().stream();
-  for (int stage : trainer.model().stages()) {
+  for (engine::StageId stage : trainer.model().stages()) {
     engine::ParameterStore& parameters = trainer.model().parameters(stage);
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       const models::StoredTensor& stored = stored_for(files, info.name, info);
@@ -112,7 +112,7 @@ RunState load(const fs::path& folder, engine::Trainer& trainer, const std::funct
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   const models::Checksums checksums(folder);
   std::vector<float> host;
-  const auto load_state = [&](size_t i, int stage) {
+  const auto load_state = [&](size_t i, engine::StageId stage) {
     float* const flat = optimizer.state(stage, i);
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       if (info.frozen) return;
@@ -125,7 +125,7 @@ RunState load(const fs::path& folder, engine::Trainer& trainer, const std::funct
     optimizer.store_state(stage, i);
   };
   for (size_t i = 0; i < states.size(); ++i)
-    for (int stage : trainer.model().stages()) load_state(i, stage);
+    for (engine::StageId stage : trainer.model().stages()) load_state(i, stage);
   return state;
 }
 

@@ -11,10 +11,10 @@ inline constexpr const char* state_file = "trainer_state.json";
 // Calls visit(range, info) for every parameter of a stage, or of several stages that use one only for the owner. In the order of the graph,
 // which all tensor-parallel ranks share.
 template <class Visit>
-void for_each_parameter(engine::ModelRank& model, int stage, bool owned_only, Visit&& visit) {
-  for (int id : model.cuts()[static_cast<std::size_t>(stage)].parameters)
+void for_each_parameter(engine::ModelRank& model, engine::StageId stage, bool owned_only, Visit&& visit) {
+  for (engine::ParameterId id : model.cuts()[stage].parameters)
     if (!owned_only || model.owner(id) == stage)
-      visit(*model.parameters(stage).find(id), model.graph().parameters()[static_cast<std::size_t>(id)]);
+      visit(*model.parameters(stage).find(id), model.graph().parameters()[id]);
 }
 
 }  // namespace ppengine::runs

@@ -97,7 +97,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   if (model.folder)
     models::load_weights(rank, stream, model);
   else
-    for (int stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
+    for (engine::StageId stage : rank.stages()) rank.parameters(stage).initialize(stream, options.data.seed);
   stream.wait();
 
   engine::Evaluator evaluator(rank, parallel, mesh, !options.logits.empty() || adds);

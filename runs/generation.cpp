@@ -180,8 +180,8 @@ std::int64_t cache_bytes(const models::ModelSource& source, const engine::Parall
   cached.cache_chunk = std::min(capacity, chunk);
   std::vector<std::int64_t> elements(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
-    for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
-      elements[static_cast<std::size_t>(plan.stage_rank[s])] += plan.graph->nodes()[static_cast<std::size_t>(i)].op->cache_elements(cached);
+    for (engine::NodeId i : plan.cuts[s].nodes())
+      elements[static_cast<std::size_t>(plan.stage_rank[s])] += plan.graph->nodes()[i].op->cache_elements(cached);
   return *std::ranges::max_element(elements) * static_cast<std::int64_t>(ops::size_of(parallel.type));
 }
 
@@ -207,7 +207,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   if (source.folder)
     models::load_weights(*model, stream, source);
   else
-    for (int stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
+    for (engine::StageId stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
   stream.wait();
   if (prepared.valid()) prepared.wait();
   return model;

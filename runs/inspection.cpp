@@ -17,9 +17,9 @@ namespace {
 // What the values of a stage take for one sequence of this length, if all of them are kept for the backward.
 std::int64_t activation_elements(const engine::Graph& graph, const engine::StageCut& cut, std::int64_t length) {
   std::int64_t width = 0;
-  const auto add = [&](int value) { width += graph.values()[static_cast<std::size_t>(value)].width; };
+  const auto add = [&](engine::Value value) { width += graph.values()[value].width; };
   std::ranges::for_each(cut.receives, add);
-  for (int i = cut.begin; i < cut.end; ++i) add(graph.nodes()[static_cast<std::size_t>(i)].output);
+  for (engine::NodeId i : cut.nodes()) add(graph.nodes()[i].output);
   return width * length;
 }
 
@@ -66,7 +66,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
   }
   for (std::size_t i = 0; i < list.size(); ++i) {
     InspectedParameter one{list[i].name, list[i].shape, stored[i] ? stored[i]->type_name : "", list[i].elements(), {}};
-    const int id = graph->find_parameter(one.name);
+    const engine::ParameterId id = graph->find_parameter(one.name);
     for (std::size_t s = 0; s < cuts.size(); ++s)
       if (std::ranges::binary_search(cuts[s].parameters, id)) one.stages.push_back(static_cast<int>(s));
     result.parameters += one.elements;
@@ -77,14 +77,14 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
   result.ranks.resize(static_cast<std::size_t>(plan.ranks));
   for (int s = 0; s < plan.stages; ++s) {
     const engine::StageCut& cut = cuts[static_cast<std::size_t>(s)];
-    const auto node = [&](int i) -> const engine::Node& { return graph->nodes()[static_cast<std::size_t>(i)]; };
+    const auto node = [&](engine::NodeId i) -> const engine::Node& { return graph->nodes()[i]; };
     InspectedStage stage{plan.rank_of(s), node(cut.begin).module, node(cut.end - 1).module, 0};
-    for (int id : cut.parameters) stage.parameters += graph->parameters()[static_cast<std::size_t>(id)].shape.count();
+    for (engine::ParameterId id : cut.parameters) stage.parameters += graph->parameters()[id].shape.count();
     engine::CompileOptions cached;
     cached.cache_capacity = length;
     cached.cache_chunk = std::min(length, GeneratorOptions().chunk);
     std::int64_t cache = 0;
-    for (int i = cut.begin; i < cut.end; ++i) cache += node(i).op->cache_elements(cached);
+    for (engine::NodeId i : cut.nodes()) cache += node(i).op->cache_elements(cached);
     InspectedRank& rank = result.ranks[static_cast<std::size_t>(stage.rank)];
     rank.stages.push_back(s);
     rank.parameters += stage.parameters;
@@ -92,7 +92,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     rank.gradients += 4 * stage.parameters;
     rank.optimizer += 8 * stage.parameters;
     rank.activations +=
-        engine::count_blocks(plan, s).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
+        engine::count_blocks(plan, engine::StageId(s)).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
     rank.inference_weights += size * stage.parameters;
     rank.cache += cache * size;
     result.stages.push_back(std::move(stage));

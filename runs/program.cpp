@@ -50,10 +50,10 @@ EvaluationResult evaluate(const models::TensorData& data, const engine::Graph& g
 void share_running(engine::Trainer& trainer, const std::vector<std::string>& running) {
   if (trainer.mesh().data().size() == 1) return;
   std::vector<comm::Pending> pending;
-  for (int stage : trainer.model().stages()) {
+  for (engine::StageId stage : trainer.model().stages()) {
     engine::ParameterStore& store = trainer.model().parameters(stage);
     for (const engine::ParameterRange& range : store.ranges()) {
-      const auto& info = trainer.model().graph().parameters()[static_cast<std::size_t>(range.id)];
+      const auto& info = trainer.model().graph().parameters()[range.id];
       if (std::ranges::find(running, info.name) == running.end()) continue;
       pending.push_back(trainer.mesh().data().broadcast(store.values() + range.offset, range.count * sizeof(float), 0, trainer.pipeline().stream()));
     }
@@ -184,10 +184,10 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
 
 void load_program_weights(engine::ModelRank& model, ops::Stream& stream, const models::Program& program) {
   std::vector<float> host;
-  for (int stage : model.stages()) {
+  for (engine::StageId stage : model.stages()) {
     engine::ParameterStore& store = model.parameters(stage);
     for (const engine::ParameterRange& range : store.ranges()) {
-      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      const engine::ParameterInfo& info = model.graph().parameters()[range.id];
       host = stored_parameter(program, info.name);
       store.load(stream, range, host);
     }
@@ -210,16 +210,16 @@ ProgramInspection inspect_program(const std::string& file, const ProgramChoice& 
     cuts = engine::make_cuts(graph, parallel, std::max(stages, 1), std::max<std::int64_t>(result.program.fixed_batch, 1), 1);
   }
   for (const engine::StageCut& cut : cuts) {
-    ProgramInspection::Stage stage{engine::first_module(graph, cut), graph.nodes()[static_cast<std::size_t>(cut.end - 1)].module, 0};
-    for (int id : cut.parameters) stage.parameters += graph.parameters()[static_cast<std::size_t>(id)].shape.count();
+    ProgramInspection::Stage stage{engine::first_module(graph, cut), graph.nodes()[cut.end - 1].module, 0};
+    for (engine::ParameterId id : cut.parameters) stage.parameters += graph.parameters()[id].shape.count();
     result.stages.push_back(std::move(stage));
   }
   for (const std::string& name : program->state()) {
     const models::StoredTensor& tensor = program->tensor(name);
     ProgramInspection::Entry entry{name, tensor.type_name, tensor.shape, static_cast<std::int64_t>(tensor.elements), false, {}};
-    const int id = graph.find_parameter(program->graph_name(name));
-    entry.buffer = id < 0 || std::ranges::find(result.program.running, program->graph_name(name)) != result.program.running.end();
-    for (std::size_t s = 0; s < cuts.size() && id >= 0; ++s)
+    const engine::ParameterId id = graph.find_parameter(program->graph_name(name));
+    entry.buffer = !id || std::ranges::find(result.program.running, program->graph_name(name)) != result.program.running.end();
+    for (std::size_t s = 0; s < cuts.size() && id; ++s)
       if (std::ranges::find(cuts[s].parameters, id) != cuts[s].parameters.end()) entry.stages.push_back(static_cast<int>(s));
     result.state.push_back(std::move(entry));
   }

@@ -22,7 +22,7 @@ std::vector<models::TensorSpec> weight_tensors(const models::Program& program, c
   std::vector<models::TensorSpec> tensors;
   for (const std::string& name : program.state()) {
     const models::StoredTensor& stored = program.tensor(name);
-    const bool trained = graph.find_parameter(program.graph_name(name)) >= 0;
+    const bool trained = static_cast<bool>(graph.find_parameter(program.graph_name(name)));
     tensors.push_back({name, trained ? models::StoredType::f32 : stored.type, stored.shape});
   }
   return tensors;
@@ -40,13 +40,13 @@ std::vector<models::TensorSpec> optimizer_tensors(const engine::Graph& graph, co
 
 // Calls visit(store, range, info, flat) for each parameter that this rank is the one to write.
 template <class Visit>
-void for_each_owned(engine::Trainer& trainer, const std::function<const float*(int stage)>& flat, Visit&& visit) {
-  for (int stage : trainer.model().stages()) {
+void for_each_owned(engine::Trainer& trainer, const std::function<const float*(engine::StageId stage)>& flat, Visit&& visit) {
+  for (engine::StageId stage : trainer.model().stages()) {
     const float* const whole = trainer.whole(stage, flat(stage));
     if (trainer.mesh().place().data != 0) continue;
     engine::ParameterStore& store = trainer.model().parameters(stage);
     for (const engine::ParameterRange& range : store.ranges())
-      if (trainer.model().owner(range.id) == stage) visit(store, range, trainer.model().graph().parameters()[static_cast<std::size_t>(range.id)], whole);
+      if (trainer.model().owner(range.id) == stage) visit(store, range, trainer.model().graph().parameters()[range.id], whole);
   }
 }
 
@@ -71,7 +71,7 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
   world.barrier();
   auto writer = models::SafetensorsWriter::open(aside, weights);
   std::vector<float> host;
-  for_each_owned(trainer, [&](int stage) { return trainer.model().parameters(stage).values(); },
+  for_each_owned(trainer, [&](engine::StageId stage) { return trainer.model().parameters(stage).values(); },
                  [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
                    host.resize(range.count);
                    store.save(trainer.pipeline().stream(), range, flat, host);
@@ -81,8 +81,8 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
   if (world.rank() == 0)
     for (const std::string& name : program.state()) {
       const models::StoredTensor& stored = program.tensor(name);
-      const int id = graph.find_parameter(program.graph_name(name));
-      if (id >= 0) {  // a parameter that no stage uses stays as it was
+      const engine::ParameterId id = graph.find_parameter(program.graph_name(name));
+      if (id) {  // a parameter that no stage uses stays as it was
         const bool used = std::ranges::any_of(graph.nodes(), [&](const engine::Node& node) { return std::ranges::find(node.parameters, id) != node.parameters.end(); });
         if (used) continue;
         const auto values = models::stored_floats(stored);
@@ -103,7 +103,7 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
   if (!states.empty()) {
     auto more = models::SafetensorsWriter::open(aside, moments);
     for (std::size_t i = 0; i < states.size(); ++i)
-      for_each_owned(trainer, [&](int stage) { return optimizer.state(stage, i); },
+      for_each_owned(trainer, [&](engine::StageId stage) { return optimizer.state(stage, i); },
                      [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
                        if (is_running(built.running, info.name)) return;
                        host.resize(range.count);
@@ -146,10 +146,10 @@ ProgramState load_program_state(const fs::path& folder, engine::Trainer& trainer
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / "optimizer.safetensors");
   for (std::size_t i = 0; i < states.size(); ++i)
-    for (int stage : trainer.model().stages()) {
+    for (engine::StageId stage : trainer.model().stages()) {
       engine::ParameterStore& store = trainer.model().parameters(stage);
       for (const engine::ParameterRange& range : store.ranges()) {
-        const engine::ParameterInfo& info = trainer.model().graph().parameters()[static_cast<std::size_t>(range.id)];
+        const engine::ParameterInfo& info = trainer.model().graph().parameters()[range.id];
         if (!moments.find(info.name + "." + states[i])) continue;  // a running statistic
         const auto values = models::stored_floats(moments.at(info.name + "." + states[i]));
         if (values.size() != static_cast<std::size_t>(info.shape.count())) throw FileError(fmt::format("{}: {} has another size", file.string(), info.name));

@@ -28,7 +28,7 @@ models::ProgramOptions build_options(const ProgramChoice& choice, const models::
 models::ProgramGraph build_program(const models::Program& program, const models::ProgramOptions& options, bool needs_loss) {
   models::ProgramGraph graph = program.build(options);
   models::Program::check(graph, program.file());
-  if (needs_loss && graph.graph->loss_value() < 0)
+  if (needs_loss && !graph.graph->loss_value())
     throw ConfigError(fmt::format("{}: the program's first output is no scalar: say what to minimise with --loss cross_entropy, mse or bce", program.file()));
   return graph;
 }
@@ -41,7 +41,7 @@ std::vector<std::string> names_of_graph(const std::vector<std::string>& split, c
     const bool has_nodes = std::ranges::any_of(graph.nodes(), [&](const engine::Node& node) { return node.module == name || node.module.starts_with(name + "."); });
     if (module == program.modules.end() || has_nodes || module->second <= 0 || module->second >= static_cast<int>(graph.nodes().size())) continue;
     engine::StageCut cut;
-    cut.begin = module->second;
+    cut.begin = engine::NodeId(module->second);
     name = engine::first_module(graph, cut);
   }
   return names;
@@ -85,21 +85,21 @@ engine::Batch ProgramBatches::read(std::uint64_t step) const {
   }
   engine::Batch batch;
   batch.sequences = batch_size_, batch.length = 1;
-  for (std::size_t id = 0; id < graph_->values().size(); ++id) {
+  for (engine::Value id : graph_->values().ids()) {
     const engine::ValueInfo& value = graph_->values()[id];
-    if (value.producer >= 0) continue;
+    if (value.producer) continue;
     engine::BatchInput input;
     input.name = value.name;
     std::int64_t below = 2;
     for (const engine::Node& node : graph_->nodes())
       for (std::size_t k = 0; k < node.inputs.size(); ++k)
-        if (node.inputs[k] == static_cast<int>(id)) below = std::max(below, node.op->index_limit(k));
+        if (node.inputs[k] == id) below = std::max(below, node.op->index_limit(k));
     const std::size_t count = samples * static_cast<std::size_t>(value.width);
     for (std::size_t i = 0; i < count; ++i) {
       if (value.kind == engine::ValueKind::tokens)
-        input.tokens.push_back(static_cast<std::int32_t>(models::random_below(seed_ + step, id, i, static_cast<std::uint64_t>(below))));
+        input.tokens.push_back(static_cast<std::int32_t>(models::random_below(seed_ + step, id.index(), i, static_cast<std::uint64_t>(below))));
       else
-        input.values.push_back(static_cast<float>(2 * models::random_uniform(seed_ + step, id, i) - 1));
+        input.values.push_back(static_cast<float>(2 * models::random_uniform(seed_ + step, id.index(), i) - 1));
     }
     batch.inputs.push_back(std::move(input));
   }

@@ -63,10 +63,10 @@ using TensorSink = std::function<void(const std::string& name, std::vector<float
 using TensorName = std::function<std::string(const engine::ParameterInfo&)>;  // empty: not in the file
 
 // All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
-void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::function<const float*(int stage)>& flat, const TensorSink& sink) {
+void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::function<const float*(engine::StageId stage)>& flat, const TensorSink& sink) {
   std::vector<float> host;
   const comm::Mesh& mesh = trainer.mesh();
-  for (int stage : trainer.model().stages()) {
+  for (engine::StageId stage : trainer.model().stages()) {
     const float* const whole = trainer.whole(stage, flat(stage));
     if (mesh.place().data != 0) continue;
     for_each_parameter(trainer.model(), stage, true, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
@@ -188,12 +188,12 @@ Saving::Saving(SaveOptions options, engine::Trainer& trainer, const RunState& st
     if (!options_.lora) return info.name;
     return models::is_adapter_parameter(info.name) ? models::adapter_tensor_name(info.name) : "";
   };
-  take(part_->weights, part_->kept_weights, weight_name, [&](int stage) { return trainer.model().parameters(stage).values(); });
+  take(part_->weights, part_->kept_weights, weight_name, [&](engine::StageId stage) { return trainer.model().parameters(stage).values(); });
   for (size_t i = 0; i < states.size(); ++i)
     take(
         part_->moments, part_->kept_moments,
         [&](const engine::ParameterInfo& info) { return info.frozen ? std::string() : info.name + "." + states[i]; },
-        [&](int stage) { return optimizer.state(stage, i); });
+        [&](engine::StageId stage) { return optimizer.state(stage, i); });
   start([this] { part_->write(); });
 } catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
   throw Error(error.what());

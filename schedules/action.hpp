@@ -5,7 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include <ppengine/base/ids.hpp>
+
 namespace ppengine::schedules {
+
+// What is kept per stage is indexed by its id; a plan itself does arithmetic with the stages' numbers.
+using StageId = Id<struct StageTag>;
 
 enum class ActionType : std::uint8_t {
   idle,             // an empty cell of a compute_only file

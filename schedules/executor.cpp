@@ -9,7 +9,8 @@ namespace ppengine::schedules {
 namespace {
 
 void perform(const Plan& plan, const Action& a, ActionHandler& handler) {
-  const int stage = a.stage, microbatch = static_cast<int>(a.microbatch);
+  const StageId stage(a.stage);
+  const int microbatch = static_cast<int>(a.microbatch);
   switch (a.type) {
     case ActionType::idle:
       break;
@@ -90,12 +91,12 @@ CommError with_position(const CommError& error) {
 }
 
 void ActionHandler::overlap(const Action& forward_part, const Action& backward_part) {
-  forward(forward_part.stage, static_cast<int>(forward_part.microbatch));
+  forward(StageId(forward_part.stage), static_cast<int>(forward_part.microbatch));
   const int microbatch = static_cast<int>(backward_part.microbatch);
   if (backward_part.type == ActionType::backward)
-    backward(backward_part.stage, microbatch);
+    backward(StageId(backward_part.stage), microbatch);
   else
-    backward_input(backward_part.stage, microbatch);
+    backward_input(StageId(backward_part.stage), microbatch);
 }
 
 void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver* observer) {

@@ -15,16 +15,16 @@ class ActionHandler {
  public:
   virtual ~ActionHandler() = default;
 
-  virtual void forward(int stage, int microbatch) = 0;
-  virtual void backward(int stage, int microbatch) = 0;         // B: input and weight gradients
-  virtual void backward_input(int stage, int microbatch) = 0;   // I
-  virtual void backward_weight(int stage, int microbatch) = 0;  // W, after the I of the same pair
+  virtual void forward(StageId stage, int microbatch) = 0;
+  virtual void backward(StageId stage, int microbatch) = 0;         // B: input and weight gradients
+  virtual void backward_input(StageId stage, int microbatch) = 0;   // I
+  virtual void backward_weight(StageId stage, int microbatch) = 0;  // W, after the I of the same pair
 
   // `peer` is the rank at the other end. A receive names the stage that gets the message.
-  virtual void send_forward(int stage, int microbatch, int peer) = 0;
-  virtual void recv_forward(int stage, int microbatch, int peer) = 0;
-  virtual void send_backward(int stage, int microbatch, int peer) = 0;
-  virtual void recv_backward(int stage, int microbatch, int peer) = 0;
+  virtual void send_forward(StageId stage, int microbatch, int peer) = 0;
+  virtual void recv_forward(StageId stage, int microbatch, int peer) = 0;
+  virtual void send_backward(StageId stage, int microbatch, int peer) = 0;
+  virtual void recv_backward(StageId stage, int microbatch, int peer) = 0;
 
   // Sends and receives that stand next to each other in the plan are one batch: the four calls above come between these
   // two. A handler whose transport can start several messages at once collects them and starts all in commit_batch, so
@@ -32,9 +32,9 @@ class ActionHandler {
   virtual void begin_batch() {}
   virtual void commit_batch() {}
 
-  virtual void unshard(int stage) = 0;
-  virtual void reshard(int stage) = 0;
-  virtual void reduce_grad(int stage) = 0;
+  virtual void unshard(StageId stage) = 0;
+  virtual void reshard(StageId stage) = 0;
+  virtual void reduce_grad(StageId stage) = 0;
 
   // OVERLAP_F_B: both at once where the device can; one after the other is always right, and the default.
   virtual void overlap(const Action& forward_part, const Action& backward_part);

@@ -24,6 +24,7 @@ struct Plan {
 
   bool lowered() const { return format == PlanFormat::compute_comms; }
   int rank_of(int stage) const { return stage_rank[static_cast<std::size_t>(stage)]; }
+  int rank_of(StageId stage) const { return rank_of(stage.number()); }
   const std::vector<Action>& of(int rank) const { return actions[static_cast<std::size_t>(rank)]; }
   std::vector<Action>& of(int rank) { return actions[static_cast<std::size_t>(rank)]; }
 

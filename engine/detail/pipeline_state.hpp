@@ -18,7 +18,7 @@ struct Pipeline::InFlight {
 };
 
 struct Pipeline::Stage {
-  int index = 0;
+  StageId index;
   const StageCut* cut = nullptr;
   ParameterStore* parameters = nullptr;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<CompiledStage>> shapes;  // by (sequences, length) of a microbatch

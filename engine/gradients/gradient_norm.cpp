@@ -9,14 +9,14 @@
 namespace ppengine::engine {
 
 GradientNorm::GradientNorm(ModelRank& model, int tensor_rank) : model_(model), squares_(model.graph().parameters().size()) {
-  for (int stage : model.stages()) {
+  for (StageId stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
-    std::vector<std::vector<int>> parameters(store.buckets().size());
+    std::vector<std::vector<ParameterId>> parameters(store.buckets().size());
     std::vector<std::vector<ops::SquareSums::Range>> ranges(store.buckets().size());
     for (const ParameterPiece& piece : store.pieces()) {
-      const ParameterRange& range = store.ranges()[static_cast<size_t>(piece.range)];
-      const bool split = model.graph().parameters()[static_cast<size_t>(range.id)].placement.is_split();
-      const auto bucket = static_cast<size_t>(range.bucket);
+      const ParameterRange& range = store.ranges()[piece.range];
+      const bool split = model.graph().parameters()[range.id].placement.is_split();
+      const size_t bucket = range.bucket;
       if (!store.buckets()[bucket].reduced() || model.owner(range.id) != stage || (tensor_rank != 0 && !split)) continue;
       parameters[bucket].push_back(range.id);
       ranges[bucket].push_back({piece.local - store.local_begin(store.buckets()[bucket]), piece.count});
@@ -29,14 +29,14 @@ GradientNorm::GradientNorm(ModelRank& model, int tensor_rank) : model_(model), s
 
 void GradientNorm::clear() { std::ranges::fill(squares_, 0.0); }
 
-void GradientNorm::add(ops::Stream& stream, int stage, size_t bucket) {
+void GradientNorm::add(ops::Stream& stream, StageId stage, size_t bucket) {
   const ParameterStore& store = model_.parameters(stage);
   Counted& counted = buckets_.at(stage)[bucket];
   const auto& sums = counted.sums.of(stream, store.gradients() + store.gradient_begin(store.buckets()[bucket]));
-  for (size_t i = 0; i < sums.size(); ++i) squares_[static_cast<size_t>(counted.parameters[i])] += sums[i];
+  for (size_t i = 0; i < sums.size(); ++i) squares_[counted.parameters[i]] += sums[i];
 }
 
-void GradientNorm::add(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count) {
+void GradientNorm::add(ops::Stream& stream, StageId stage, size_t bucket, const float* gradients, size_t count) {
   const auto& parameters = buckets_.at(stage)[bucket].parameters;
   if (parameters.empty()) return;
   float* const result = scratch_.as<float>();
@@ -44,7 +44,7 @@ void GradientNorm::add(ops::Stream& stream, int stage, size_t bucket, const floa
   float host = 0;
   stream.copy(&host, result, sizeof(float));
   stream.wait();
-  squares_[static_cast<size_t>(parameters.front())] += host;
+  squares_[parameters.front()] += host;
 }
 
 double GradientNorm::total(std::span<const double> squares) { return std::accumulate(squares.begin(), squares.end(), 0.0); }

@@ -20,23 +20,23 @@ class GradientNorm {
   void clear();
   // Adds what this rank holds of a bucket's gradients. A weight that several stages use counts for its owner alone. Blocks; one thread at
   // a time.
-  void add(ops::Stream& stream, int stage, size_t bucket);
+  void add(ops::Stream& stream, StageId stage, size_t bucket);
   // The same where all that is not zero lies elsewhere too, one after the other. The bucket has one parameter, and is not sharded.
-  void add(ops::Stream& stream, int stage, size_t bucket, const float* gradients, size_t count);
+  void add(ops::Stream& stream, StageId stage, size_t bucket, const float* gradients, size_t count);
 
   // Sums of squares by parameter: to be added up over the ranks that have parts of the model, then with total().
-  const std::vector<double>& squares() const { return squares_; }
+  const IdVector<ParameterId, double>& squares() const { return squares_; }
   static double total(std::span<const double> squares);
 
  private:
   struct Counted {
-    std::vector<int> parameters;
+    std::vector<ParameterId> parameters;
     ops::SquareSums sums;
   };
 
   ModelRank& model_;
-  std::map<int, std::vector<Counted>> buckets_;  // by stage
-  std::vector<double> squares_;
+  std::map<StageId, std::vector<Counted>> buckets_;  // by stage
+  IdVector<ParameterId, double> squares_;
   ops::Buffer scratch_;
 };
 

@@ -16,7 +16,8 @@ namespace ppengine::engine {
 
 // A full bucket. Its gradients are weighted such that their plain sum over ranks is the gradient of the whole batch.
 struct GradientBucket {
-  int stage = 0, index = 0;
+  StageId stage = {};
+  size_t index = 0;
   bool last = false;      // of its stage
   float* data = nullptr;  // this rank's gradients; not sharded: the result goes here too
   size_t count = 0;       // elements, with what alignment adds

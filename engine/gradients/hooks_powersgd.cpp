@@ -159,7 +159,7 @@ class PowerSgd final : public GradientHook {
   }
 
   HookOptions options_;
-  std::map<std::pair<int, int>, State> states_;  // by stage and bucket
+  std::map<std::pair<StageId, size_t>, State> states_;  // by stage and bucket
 };
 
 }  // namespace

@@ -24,19 +24,19 @@ Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
       stream_(model.device()) {
   if (options_.hook) options_.hook->check(model.sharding() != nullptr);
   size_t largest = 0;
-  for (int index : model.stages()) {
+  for (StageId index : model.stages()) {
     Tracked& stage = stages_[index];
     stage.store = &model.parameters(index);
     for (const Bucket& bucket : stage.store->buckets()) {
       if (!bucket.reduced()) continue;
       GradientBucket full;
       full.stage = index;
-      full.index = static_cast<int>(stage.buckets.size());
+      full.index = stage.buckets.size();
       full.count = bucket.count();
       full.part_count = stage.store->local_count(bucket);
-      for (int id : bucket.parameters) {
+      for (ParameterId id : bucket.parameters) {
         const ParameterRange& range = *stage.store->find(id);
-        const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(id)];
+        const ParameterInfo& info = model.graph().parameters()[id];
         ops::Shape shape = info.shape;
         if (range.transposed) std::swap(shape[0], shape[1]);
         full.gradients.push_back({&info, shape, range.offset - bucket.begin});
@@ -48,7 +48,7 @@ Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
   }
   if (model.sharding()) {
     if (!model.sharding()->whole_gradients()) part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
-    model.sharding()->wait_reduced = [this](int stage) { wait_stage(stage); };
+    model.sharding()->wait_reduced = [this](StageId stage) { wait_stage(stage); };
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -78,20 +78,20 @@ void Reducer::begin(bool add, bool last) {
   if (rows_.empty()) return;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({-1, 0, {}});
+    jobs_.push_back({StageId(), 0, {}});
   }
   changed_.notify_all();
 }
 
-void Reducer::final_gradients(int index, std::span<const int> parameters, ops::Stream& stream) {
+void Reducer::final_gradients(StageId index, std::span<const ParameterId> parameters, ops::Stream& stream) {
   Tracked& stage = stages_.at(index);
-  for (int id : parameters) {
+  for (ParameterId id : parameters) {
     const ParameterRange& range = *stage.store->find(id);
     char& final = stage.final[static_cast<size_t>(&range - stage.store->ranges().data())];
     if (final)
-      throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[static_cast<size_t>(id)].name));
+      throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[id].name));
     final = 1;
-    --stage.missing[static_cast<size_t>(range.bucket)];
+    --stage.missing[range.bucket];
   }
   if (stage.next == stage.buckets.size() || stage.missing[stage.next] > 0) return;
   const ops::Event ready = stream.record();
@@ -108,13 +108,13 @@ void Reducer::final_gradients(int index, std::span<const int> parameters, ops::S
   changed_.notify_all();
 }
 
-void Reducer::stage_done(int index) {
+void Reducer::stage_done(StageId index) {
   const Tracked& stage = stages_.at(index);
   if (stage.next < stage.buckets.size())
     for (const ParameterRange& range : stage.store->ranges())
-      if (range.bucket == static_cast<int>(stage.next) && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
+      if (range.bucket == stage.next && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
         throw Error(
-            fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[static_cast<size_t>(range.id)].name));
+            fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[range.id].name));
   if (model_.sharding()) model_.sharding()->end_gradients(index);
 }
 
@@ -128,7 +128,7 @@ void Reducer::finish() {
   wait_until(lock, [&] { return jobs_.empty(); });
 }
 
-void Reducer::wait_stage(int stage) {
+void Reducer::wait_stage(StageId stage) {
   std::unique_lock lock(mutex_);
   wait_until(lock, [&] { return std::ranges::none_of(jobs_, [&](const Job& job) { return job.stage == stage; }); });
 }
@@ -192,7 +192,7 @@ size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
 }
 
 void Reducer::process(const Job& job) {
-  if (job.stage < 0) return rows_.agree(*options_.data);
+  if (!job.stage) return rows_.agree(*options_.data);
   while (!job.ready.wait_until(comm::Clock::now() + std::chrono::milliseconds(100))) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return;

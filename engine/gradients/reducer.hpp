@@ -21,7 +21,8 @@ namespace ppengine::engine {
 
 // One bucket on its way, in seconds of the timeline's clock.
 struct TimedReduction {
-  int stage = 0, bucket = 0;
+  StageId stage = {};
+  size_t bucket = 0;
   size_t bytes = 0;           // of its gradients
   size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
   double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
@@ -33,7 +34,7 @@ class Reducer final : public GradientSink {
     comm::Communicator* data = nullptr;  // used by nobody else; null: one rank, nothing to sum
     std::shared_ptr<GradientHook> hook;
     // After a bucket is reduced, on the reducer's thread: an optimizer's step, say. Not for weights that several stages use.
-    std::function<void(int stage, size_t bucket, ops::Stream& stream)> reduced;
+    std::function<void(StageId stage, size_t bucket, ops::Stream& stream)> reduced;
   };
   Reducer(ModelRank& model, GradientNorm& norm, Options options);
   ~Reducer() override;
@@ -43,11 +44,11 @@ class Reducer final : public GradientSink {
   void begin(bool add, bool last);
   RowGradients& rows() { return rows_; }
   // The pipeline's calls. Error that names the parameter whose gradient comes twice, or not at all.
-  void final_gradients(int stage, std::span<const int> parameters, ops::Stream& stream) override;
-  void stage_done(int stage) override;
+  void final_gradients(StageId stage, std::span<const ParameterId> parameters, ops::Stream& stream) override;
+  void stage_done(StageId stage) override;
   // Until all that was handed over is reduced. Throws what went wrong on the way.
   void finish();
-  void wait_stage(int stage);
+  void wait_stage(StageId stage);
   // After an error elsewhere: what is under way will not be finished, and nobody must wait for it.
   void cancel(const std::string& reason);
 
@@ -63,7 +64,7 @@ class Reducer final : public GradientSink {
     size_t next = 0;                      // bucket to be handed over
   };
   struct Job {
-    int stage;  // -1: the ranks tell each other which rows they touch
+    StageId stage;  // none: the ranks tell each other which rows they touch
     size_t bucket;
     ops::Event ready;
   };
@@ -77,7 +78,7 @@ class Reducer final : public GradientSink {
   ModelRank& model_;
   GradientNorm& norm_;
   Options options_;
-  std::map<int, Tracked> stages_;
+  std::map<StageId, Tracked> stages_;
   bool add_ = false, last_ = true;
   RowGradients rows_;
   float* packed_ = nullptr;  // the bucket's rows that are not zero, where these alone were summed

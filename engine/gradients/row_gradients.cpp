@@ -11,8 +11,8 @@ namespace ppengine::engine {
 
 RowGradients::RowGradients(ModelRank& model, bool used) : model_(model) {
   if (!used) return;
-  for (int stage : model.stages())
-    for (const RowTable& found : row_tables(model.graph(), model.cuts()[static_cast<size_t>(stage)])) {
+  for (StageId stage : model.stages())
+    for (const RowTable& found : row_tables(model.graph(), model.cuts()[stage])) {
       const ParameterStore& store = model.parameters(stage);
       const auto bucket = static_cast<size_t>(store.find(found.parameter)->bucket);
       if (store.buckets()[bucket].parameters.size() > 1) continue;  // a small table, among others
@@ -26,7 +26,7 @@ void RowGradients::clear() {
 
 void RowGradients::add(const Batch& batch, int64_t begin, int64_t count) {
   for (Table& table : tables_) {
-    const BatchInput& input = *batch.find(model_.graph().values()[static_cast<size_t>(table.tokens)].name);
+    const BatchInput& input = *batch.find(model_.graph().values()[table.tokens].name);
     const auto length = static_cast<size_t>(batch.length);
     const auto mine = input.shared
                           ? std::span(input.tokens)
@@ -52,17 +52,17 @@ void RowGradients::agree(comm::Communicator& data) {
   }
 }
 
-const RowGradients::Table* RowGradients::find(int stage, size_t bucket) const {
+const RowGradients::Table* RowGradients::find(StageId stage, size_t bucket) const {
   const auto found = std::ranges::find_if(tables_, [&](const Table& one) { return one.stage == stage && one.bucket == bucket; });
   return found == tables_.end() ? nullptr : &*found;
 }
 
-bool RowGradients::few(int stage, size_t bucket) const {
+bool RowGradients::few(StageId stage, size_t bucket) const {
   const Table* const table = find(stage, bucket);
   return table && 2 * static_cast<int64_t>(table->anywhere.size()) <= table->rows;
 }
 
-float* RowGradients::pack(int stage, size_t bucket, const float* gradients, size_t& count, ops::Stream& stream) {
+float* RowGradients::pack(StageId stage, size_t bucket, const float* gradients, size_t& count, ops::Stream& stream) {
   const Table& table = *find(stage, bucket);
   const size_t rows = table.anywhere.size();
   count = rows * static_cast<size_t>(table.width);
@@ -79,7 +79,7 @@ float* RowGradients::pack(int stage, size_t bucket, const float* gradients, size
   return packed_.as<float>();
 }
 
-void RowGradients::unpack(int stage, size_t bucket, float* dst, size_t begin, size_t end, ops::Stream& stream) const {
+void RowGradients::unpack(StageId stage, size_t bucket, float* dst, size_t begin, size_t end, ops::Stream& stream) const {
   const Table& table = *find(stage, bucket);
   ops::scatter_rows(stream, packed_.as<float>(), rows_.as<int32_t>(), dst, static_cast<int64_t>(table.anywhere.size()), table.width,
                     static_cast<int64_t>(begin), static_cast<int64_t>(end));

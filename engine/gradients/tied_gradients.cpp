@@ -11,14 +11,14 @@ namespace ppengine::engine {
 TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : model_(model), pipeline_(pipeline) {
   const auto& parameters = model.graph().parameters();
   size_t largest = 0;
-  for (size_t id = 0; id < parameters.size(); ++id) {
-    Tied tied{static_cast<int>(id), 0, model.users(static_cast<int>(id))};
+  for (ParameterId id : parameters.ids()) {
+    Tied tied{id, 0, model.users(id)};
     if (tied.stages.size() < 2 || parameters[id].frozen) continue;
     // Its bucket is its own, and cut into the same parts on every stage.
-    for (int stage : tied.stages)
+    for (StageId stage : tied.stages)
       if (model.has_stage(stage)) tied.count = model.parameters(stage).local_count(bucket_of(tied, stage));
     if (tied.count == 0) continue;  // no stage of this rank uses it
-    const auto elsewhere = [&](int stage) { return !model.has_stage(stage); };
+    const auto elsewhere = [&](StageId stage) { return !model.has_stage(stage); };
     if (model.has_stage(tied.stages.front()) && std::any_of(tied.stages.begin(), tied.stages.end(), elsewhere))
       largest = std::max(largest, tied.bytes());
     tied_.push_back(std::move(tied));
@@ -33,17 +33,17 @@ void TiedGradients::sum(ops::Stream& stream) {
       else
         hand_over(stream, tied);
     } catch (const CommError& error) {  // its tag says nothing
-      const auto& name = model_.graph().parameters()[static_cast<size_t>(tied.parameter)].name;
+      const auto& name = model_.graph().parameters()[tied.parameter].name;
       throw CommError(error.peer(), error.operation() + " of the gradient of " + name, -1, error.reason());
     }
 }
 
-const Bucket& TiedGradients::bucket_of(const Tied& tied, int stage) const {
+const Bucket& TiedGradients::bucket_of(const Tied& tied, StageId stage) const {
   const ParameterStore& parameters = model_.parameters(stage);
   return parameters.bucket_of(*parameters.find(tied.parameter));
 }
 
-float* TiedGradients::gradient(const Tied& tied, int stage) const {
+float* TiedGradients::gradient(const Tied& tied, StageId stage) const {
   const ParameterStore& parameters = model_.parameters(stage);
   return parameters.gradients() + parameters.gradient_begin(bucket_of(tied, stage));
 }
@@ -51,13 +51,13 @@ float* TiedGradients::gradient(const Tied& tied, int stage) const {
 void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {
   float* const total = gradient(tied, tied.stages.front());
   for (size_t k = 1; k < tied.stages.size(); ++k) {
-    const int stage = tied.stages[k];
+    const StageId stage = tied.stages[k];
     const bool here = model_.has_stage(stage);
     if (!here) pipeline_.recv(incoming_.data(), tied.bytes(), rank_of(stage), tied.tag(), stream).wait();
     ops::add(stream, ops::Type::f32, total, here ? gradient(tied, stage) : incoming_.as<float>(), total, static_cast<int64_t>(tied.count));
   }
   for (size_t k = 1; k < tied.stages.size(); ++k) {
-    const int stage = tied.stages[k];
+    const StageId stage = tied.stages[k];
     if (model_.has_stage(stage))
       stream.copy(gradient(tied, stage), total, tied.bytes());
     else
@@ -68,7 +68,7 @@ void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {
 void TiedGradients::hand_over(ops::Stream& stream, const Tied& tied) {
   const int to = rank_of(tied.stages.front());
   const auto each = [&](auto&& move) {
-    for (int stage : tied.stages)
+    for (StageId stage : tied.stages)
       if (model_.has_stage(stage)) move(gradient(tied, stage));
   };
   // All that this rank has before the first total: that comes when the gradients of all stages are there.

@@ -18,15 +18,15 @@ class TiedGradients {
 
  private:
   struct Tied {
-    int parameter;
+    ParameterId parameter;
     size_t count;             // of what this rank holds of it
-    std::vector<int> stages;  // ascending; the first one sums
-    int tag() const { return (1 << 28) + parameter; }
+    std::vector<StageId> stages;  // ascending; the first one sums
+    int tag() const { return (1 << 28) + parameter.number(); }
     size_t bytes() const { return count * sizeof(float); }
   };
-  const Bucket& bucket_of(const Tied& tied, int stage) const;
-  float* gradient(const Tied& tied, int stage) const;
-  int rank_of(int stage) const { return model_.stage_rank()[static_cast<size_t>(stage)]; }
+  const Bucket& bucket_of(const Tied& tied, StageId stage) const;
+  float* gradient(const Tied& tied, StageId stage) const;
+  int rank_of(StageId stage) const { return model_.stage_rank()[stage]; }
   void sum_here(ops::Stream& stream, const Tied& tied);
   void hand_over(ops::Stream& stream, const Tied& tied);
 

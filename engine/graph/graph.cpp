@@ -27,13 +27,11 @@ std::string Graph::qualified(const std::string& name) const {
 }
 
 Value Graph::tokens(const std::string& name) {
-  values_.push_back({.name = name, .kind = ValueKind::tokens});
-  return {static_cast<int>(values_.size() - 1)};
+  return values_.push_back({.name = name, .kind = ValueKind::tokens});
 }
 
 Value Graph::input(const std::string& name, int64_t width) {
-  values_.push_back({.name = name, .width = width});
-  return {static_cast<int>(values_.size() - 1)};
+  return values_.push_back({.name = name, .width = width});
 }
 
 namespace {
@@ -53,9 +51,9 @@ void Graph::expect_width(Value value, int64_t width, const std::string& what) co
     throw ConfigError(fmt::format("{}: expected [batch,length,{}], got [batch,length,{}] from {}", what, width, got.width, got.name));
 }
 
-int Graph::find_parameter(const std::string& name) const {
+ParameterId Graph::find_parameter(const std::string& name) const {
   const auto found = std::ranges::find(parameters_, name, &ParameterInfo::name);
-  return found == parameters_.end() ? -1 : static_cast<int>(found - parameters_.begin());
+  return found == parameters_.end() ? ParameterId() : parameters_.id_of(found);
 }
 
 int64_t Graph::parameter_count() const {
@@ -71,15 +69,15 @@ int64_t Graph::trained_count() const {
 }
 
 bool Graph::trains(const Node& node) const {
-  return std::ranges::any_of(node.parameters, [&](int id) { return !parameters_[static_cast<size_t>(id)].frozen; });
+  return std::ranges::any_of(node.parameters, [&](ParameterId id) { return !parameters_[id].frozen; });
 }
 
 void Graph::freeze(const std::function<bool(const ParameterInfo&)>& which) {
   for (ParameterInfo& one : parameters_) one.frozen = one.frozen || which(one);
   for (const Node& node : nodes_) {  // producers come before their users
     bool needs = trains(node);
-    for (int id : node.inputs) needs = needs || values_[static_cast<size_t>(id)].needs_gradient;
-    values_[static_cast<size_t>(node.output)].needs_gradient = needs;
+    for (Value id : node.inputs) needs = needs || values_[id].needs_gradient;
+    values_[node.output].needs_gradient = needs;
   }
 }
 
@@ -88,35 +86,31 @@ void Graph::store_frozen(const ops::WeightStorage& storage, const std::function<
     if (one.frozen && one.linear_weight && !one.fixed_layout && which(one)) one.storage = storage;
 }
 
-int Graph::add_parameter(ParameterInfo info) {
-  if (find_parameter(info.name) >= 0)
+ParameterId Graph::add_parameter(ParameterInfo info) {
+  if (find_parameter(info.name))
     throw ConfigError(fmt::format("two parameters are named {}: use LinearOptions::weight to share one", info.name));
   if (std::ranges::any_of(info.shape.dims(), [](int64_t dim) { return dim <= 0; }))
     throw ConfigError(fmt::format("{}: a parameter of shape {} is empty", info.name, info.shape.text()));
-  parameters_.push_back(std::move(info));
-  return static_cast<int>(parameters_.size() - 1);
+  return parameters_.push_back(std::move(info));
 }
 
 Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                      std::vector<int> parameters, int64_t width, ValueKind kind) {
-  Node node{module, std::move(op), {}, std::move(parameters), static_cast<int>(values_.size())};
+                      std::vector<ParameterId> parameters, int64_t width, ValueKind kind) {
+  Node node{module, std::move(op), inputs, std::move(parameters), values_.end_id()};
   bool needs_gradient = trains(node);
-  for (const Value& value : inputs) {
-    if (value.id < 0 || value.id >= static_cast<int>(values_.size()))
-      throw ConfigError(fmt::format("{}: an input is not a value of this graph", module));
-    node.inputs.push_back(value.id);
+  for (Value value : inputs) {
+    if (!values_.contains(value)) throw ConfigError(fmt::format("{}: an input is not a value of this graph", module));
     needs_gradient |= info(value).needs_gradient;
   }
-  values_.push_back({.name = module, .kind = kind, .width = width, .producer = static_cast<int>(nodes_.size()), .needs_gradient = needs_gradient});
-  nodes_.push_back(std::move(node));
-  return {static_cast<int>(values_.size() - 1)};
+  const NodeId producer = nodes_.push_back(std::move(node));
+  return values_.push_back({.name = module, .kind = kind, .width = width, .producer = producer, .needs_gradient = needs_gradient});
 }
 
 Value Graph::embedding(Value ids, const std::string& module, const EmbeddingOptions& options) {
   const std::string name = qualified(module);
   if (info(ids).kind != ValueKind::tokens)
     throw ConfigError(fmt::format("{}: expected tokens [batch,length], got activations from {}", name, info(ids).name));
-  std::vector<int> parameters{add_parameter({name + ".weight", {options.vocabulary, options.width}, Init::normal, options.init_scale})};
+  std::vector<ParameterId> parameters{add_parameter({name + ".weight", {options.vocabulary, options.width}, Init::normal, options.init_scale})};
   if (options.positions > 0)
     parameters.push_back(add_parameter(
         {qualified(options.position_module) + ".weight", {options.positions, options.width}, Init::normal, options.init_scale}));
@@ -127,7 +121,7 @@ Value Graph::linear(Value src, const std::string& module, const LinearOptions& o
   const std::string name = qualified(module);
   const int64_t in = info(src).width, out = options.out;
   expect_width(src, in, name);
-  std::vector<int> parameters;
+  std::vector<ParameterId> parameters;
   const ops::Shape shape = options.file_layout == ops::WeightLayout::out_in ? ops::Shape{out, in} : ops::Shape{in, out};
   if (options.weight.empty()) {
     ParameterInfo weight{name + ".weight", shape, Init::normal, options.init_scale};
@@ -135,9 +129,9 @@ Value Graph::linear(Value src, const std::string& module, const LinearOptions& o
     weight.file_layout = options.file_layout;
     parameters.push_back(add_parameter(std::move(weight)));
   } else {
-    const int shared = find_parameter(options.weight);
-    if (shared < 0) throw ConfigError(fmt::format("{}: there is no parameter {} to share", name, options.weight));
-    ParameterInfo& weight = parameters_[static_cast<size_t>(shared)];
+    const ParameterId shared = find_parameter(options.weight);
+    if (!shared) throw ConfigError(fmt::format("{}: there is no parameter {} to share", name, options.weight));
+    ParameterInfo& weight = parameters_[shared];
     if (!(weight.shape == shape))
       throw ConfigError(fmt::format("{}: expected a weight {}, got {} {}", name, shape.text(), weight.name, weight.shape.text()));
     if (!weight.linear_weight) {
@@ -156,7 +150,7 @@ Value Graph::norm(Value src, const std::string& module, const NormOptions& optio
   expect_width(src, width, name);
   const int64_t row = options.group > 0 ? options.group : width;
   if (width % row != 0) throw ConfigError(fmt::format("{}: a width of {} does not consist of rows of {}", name, width, row));
-  std::vector<int> parameters{add_parameter({name + ".weight", {row}, options.shift == 1.0f ? Init::zeros : Init::ones})};
+  std::vector<ParameterId> parameters{add_parameter({name + ".weight", {row}, options.shift == 1.0f ? Init::zeros : Init::ones})};
   NormOptions checked = options;
   if (options.kind == ops::NormKind::rms) checked.bias = false;
   if (checked.bias) parameters.push_back(add_parameter({name + ".bias", {row}, Init::zeros}));
@@ -231,7 +225,7 @@ Value Graph::cross_entropy(Value logits, Value targets) {
 
 Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
                     int64_t width, ValueKind kind) {
-  std::vector<int> ids;
+  std::vector<ParameterId> ids;
   for (ParameterInfo one : parameters) {
     one.name = qualified(one.name);
     ids.push_back(add_parameter(std::move(one)));
@@ -240,7 +234,7 @@ Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& 
 }
 
 Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                  std::vector<int> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable) {
+                  std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable) {
   const Value made = add_node(module, std::move(op), inputs, std::move(parameters), width, kind);
   ValueInfo& info = values_.back();
   info.fixed = fixed;
@@ -249,15 +243,14 @@ Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, c
 }
 
 Value Graph::tensor_input(const std::string& name, int64_t width, ValueKind kind) {
-  values_.push_back({.name = name, .kind = kind, .width = width});
-  return {static_cast<int>(values_.size() - 1)};
+  return values_.push_back({.name = name, .kind = kind, .width = width});
 }
 
 void Graph::loss(Value value) {
   if (info(value).kind != ValueKind::loss) throw ConfigError(fmt::format("{}: only a loss can be minimised", info(value).name));
-  loss_ = value.id;
+  loss_ = value;
 }
 
-void Graph::output(Value value) { output_ = value.id; }
+void Graph::output(Value value) { output_ = value; }
 
 }  // namespace ppengine::engine

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/engine/graph/ids.hpp>
 #include <ppengine/engine/graph/placement.hpp>
 #include <ppengine/ops/activation.hpp>
 #include <ppengine/ops/device/tensor.hpp>
@@ -24,11 +25,6 @@ namespace ppengine::engine {
 
 class NodeOp;
 
-// A handle to one value of a graph.
-struct Value {
-  int id = -1;
-};
-
 enum class ValueKind { tokens, activation, loss };
 
 struct ValueInfo {
@@ -36,7 +32,7 @@ struct ValueInfo {
   ValueKind kind = ValueKind::activation;
   int64_t width = 1;
   int64_t fixed = 0;  // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
-  int producer = -1;  // node, or -1 for an input of the model
+  NodeId producer = {};  // none: an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
 };
@@ -64,9 +60,9 @@ struct ParameterInfo {
 struct Node {
   std::string module;
   std::shared_ptr<const NodeOp> op;
-  std::vector<int> inputs;  // values
-  std::vector<int> parameters;
-  int output = -1;  // value
+  std::vector<Value> inputs;
+  std::vector<ParameterId> parameters;
+  Value output = {};
 };
 
 struct LinearOptions {
@@ -154,11 +150,11 @@ class Graph {
 
   // What programs are made of (engine/tensor): a parameter that nodes name by its number, and a node of any kind whose output has
   // batch * width + fixed elements. Outputs of kind tokens (integers) never have a gradient.
-  int parameter(ParameterInfo info) { return add_parameter(std::move(info)); }
-  Value node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
-             int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true);
+  ParameterId parameter(ParameterInfo info) { return add_parameter(std::move(info)); }
+  Value node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
+             std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true);
   Value tensor_input(const std::string& name, int64_t width, ValueKind kind);
-  ParameterInfo& parameter_info(int id) { return parameters_[static_cast<size_t>(id)]; }
+  ParameterInfo& parameter_info(ParameterId id) { return parameters_[id]; }
 
   void loss(Value value);                                                // what training minimises
   void output(Value value);                                              // what inference gives
@@ -171,14 +167,14 @@ class Graph {
   // Throws ConfigError that names the module and both shapes.
   void expect_width(Value value, int64_t width, const std::string& what) const;
 
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<ValueInfo>& values() const { return values_; }
-  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
-  const ValueInfo& info(Value value) const { return values_[static_cast<size_t>(value.id)]; }
+  const IdVector<NodeId, Node>& nodes() const { return nodes_; }
+  const IdVector<Value, ValueInfo>& values() const { return values_; }
+  const IdVector<ParameterId, ParameterInfo>& parameters() const { return parameters_; }
+  const ValueInfo& info(Value value) const { return values_[value]; }
   const TensorPlan& tensor_plan() const { return tensor_plan_; }
-  int loss_value() const { return loss_; }
-  int output_value() const { return output_; }
-  int find_parameter(const std::string& name) const;  // -1: none
+  Value loss_value() const { return loss_; }
+  Value output_value() const { return output_; }
+  ParameterId find_parameter(const std::string& name) const;  // may be none
   int64_t parameter_count() const;
   int64_t trained_count() const;  // elements of the parameters that are not frozen
 
@@ -188,17 +184,17 @@ class Graph {
   friend class GraphAdapter;
   friend class DocumentPacker;
   std::string qualified(const std::string& name) const;
-  int add_parameter(ParameterInfo info);
+  ParameterId add_parameter(ParameterInfo info);
   bool trains(const Node& node) const;  // one of its parameters, at least
-  Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, std::vector<int> parameters,
-                 int64_t width, ValueKind kind = ValueKind::activation);
+  Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
+                 std::vector<ParameterId> parameters, int64_t width, ValueKind kind = ValueKind::activation);
 
   std::string scope_;
-  std::vector<Node> nodes_;
-  std::vector<ValueInfo> values_;
-  std::vector<ParameterInfo> parameters_;
+  IdVector<NodeId, Node> nodes_;
+  IdVector<Value, ValueInfo> values_;
+  IdVector<ParameterId, ParameterInfo> parameters_;
   TensorPlan tensor_plan_;
-  int loss_ = -1, output_ = -1;
+  Value loss_, output_;
 };
 
 }  // namespace ppengine::engine

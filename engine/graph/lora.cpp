@@ -42,21 +42,19 @@ class GraphAdapter {
   }
 
   std::shared_ptr<const Graph> run() {
-    for (size_t id = 0; id < from_.values().size(); ++id) {
-      const ValueInfo& info = from_.values()[id];
-      if (info.producer < 0) {
-        to_.values_.push_back(info);
-        values_.push_back({static_cast<int>(to_.values_.size() - 1)});
+    for (const ValueInfo& info : from_.values()) {
+      if (!info.producer) {
+        values_.push_back(to_.values_.push_back(info));
         continue;
       }
-      const Node& node = from_.nodes()[static_cast<size_t>(info.producer)];
+      const Node& node = from_.nodes()[info.producer];
       std::vector<Value> inputs;
-      for (int input : node.inputs) inputs.push_back(values_[static_cast<size_t>(input)]);
+      for (Value input : node.inputs) inputs.push_back(values_[input]);
       const Value made = to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind);
       values_.push_back(is_linear(node) && modules_.contains(node.module) ? adapted(node, inputs.front(), made) : made);
     }
-    if (from_.loss_value() >= 0) to_.loss_ = values_[static_cast<size_t>(from_.loss_value())].id;
-    if (from_.output_value() >= 0) to_.output_ = values_[static_cast<size_t>(from_.output_value())].id;
+    if (from_.loss_value()) to_.loss_ = values_[from_.loss_value()];
+    if (from_.output_value()) to_.output_ = values_[from_.output_value()];
     add_rules();
     return std::make_shared<const Graph>(std::move(to_));
   }
@@ -66,7 +64,7 @@ class GraphAdapter {
     const std::int64_t in = to_.info(src).width;
     ParameterInfo weight{module + ".weight", {out, in}, init, scale};
     weight.linear_weight = true;
-    const int id = to_.add_parameter(std::move(weight));
+    const ParameterId id = to_.add_parameter(std::move(weight));
     return to_.add_node(module, make_linear_node(in, {.out = out, .bias = false}), {src}, {id}, out);
   }
 
@@ -99,7 +97,7 @@ class GraphAdapter {
   const LoraOptions& options_;
   Graph to_;
   std::set<std::string> modules_;
-  std::vector<Value> values_;  // by value of the graph that is adapted
+  IdVector<Value, Value> values_;  // by value of the graph that is adapted
 };
 
 std::int64_t LoraOptions::rank_of(const std::string& module) const {
@@ -153,7 +151,7 @@ std::shared_ptr<const Graph> pack_frozen(const Graph& graph, const ops::WeightSt
   std::set<std::string> kept;  // in f32
   for (const Node& node : graph.nodes())
     if (!is_linear(node) || is_head(graph, node))
-      for (int id : node.parameters) kept.insert(graph.parameters()[static_cast<size_t>(id)].name);
+      for (ParameterId id : node.parameters) kept.insert(graph.parameters()[id].name);
   auto result = std::make_shared<Graph>(graph);
   result->store_frozen(storage, [&](const ParameterInfo& info) { return !kept.contains(info.name); });
   return result;

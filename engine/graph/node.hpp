@@ -29,7 +29,7 @@ struct CompileOptions {
 
 // What the compiler found out about a node's neighbours.
 struct NodePlan {
-  int residual = -1;               // a value that the op adds to its output (it stands in for an add node)
+  Value residual = {};             // a value that the op adds to its output (it stands in for an add node)
   std::vector<bool> add_gradient;  // by input: other users contribute to its gradient before this node does
   bool last_use_of_input = false;  // nobody else reads input 0
 };

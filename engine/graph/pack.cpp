@@ -14,16 +14,15 @@ class DocumentPacker {
 
   std::shared_ptr<const Graph> run() {
     const Value positions = to_.tokens(positions_input);
-    std::vector<Value> values;  // by value of the graph
+    IdVector<Value, Value> values;  // by value of the graph
     for (const ValueInfo& info : from_.values()) {
-      if (info.producer < 0) {
-        to_.values_.push_back(info);
-        values.push_back({static_cast<int>(to_.values_.size() - 1)});
+      if (!info.producer) {
+        values.push_back(to_.values_.push_back(info));
         continue;
       }
-      const Node& node = from_.nodes()[static_cast<size_t>(info.producer)];
+      const Node& node = from_.nodes()[info.producer];
       std::vector<Value> inputs;
-      for (int input : node.inputs) inputs.push_back(values[static_cast<size_t>(input)]);
+      for (Value input : node.inputs) inputs.push_back(values[input]);
       auto op = node.op;
       if (auto packed = op->packed()) {
         op = std::move(packed);
@@ -31,8 +30,8 @@ class DocumentPacker {
       }
       values.push_back(to_.add_node(node.module, std::move(op), inputs, node.parameters, info.width, info.kind));
     }
-    if (from_.loss_value() >= 0) to_.loss_ = values[static_cast<size_t>(from_.loss_value())].id;
-    if (from_.output_value() >= 0) to_.output_ = values[static_cast<size_t>(from_.output_value())].id;
+    if (from_.loss_value()) to_.loss_ = values[from_.loss_value()];
+    if (from_.output_value()) to_.output_ = values[from_.output_value()];
     return std::make_shared<const Graph>(std::move(to_));
   }
 

@@ -18,37 +18,36 @@ bool inside(const std::string& module, const std::string& of) {
 }
 
 // The last node that reads each value; the output and the loss are read by the outside world, after the last node.
-std::vector<int> last_uses(const Graph& graph) {
-  std::vector<int> last(graph.values().size(), -1);
-  const int nodes = static_cast<int>(graph.nodes().size());
-  for (int i = 0; i < nodes; ++i)
-    for (int value : graph.nodes()[static_cast<size_t>(i)].inputs) last[static_cast<size_t>(value)] = i;
-  if (graph.output_value() >= 0) last[static_cast<size_t>(graph.output_value())] = nodes - 1;
-  if (graph.loss_value() >= 0) last[static_cast<size_t>(graph.loss_value())] = nodes - 1;
+IdVector<Value, NodeId> last_uses(const Graph& graph) {
+  IdVector<Value, NodeId> last(graph.values().size());
+  for (NodeId node : graph.nodes().ids())
+    for (Value value : graph.nodes()[node].inputs) last[value] = node;
+  for (Value result : {graph.output_value(), graph.loss_value()})
+    if (result) last[result] = graph.nodes().end_id() - 1;
   return last;
 }
 
-std::vector<int> crossing(const Graph& graph, const std::vector<int>& last, int cut) {
-  std::vector<int> values;
-  for (size_t i = 0; i < graph.values().size(); ++i) {
-    const ValueInfo& info = graph.values()[i];
-    if (info.producer >= 0 && info.producer < cut && last[i] >= cut) values.push_back(static_cast<int>(i));
+std::vector<Value> crossing(const Graph& graph, const IdVector<Value, NodeId>& last, NodeId cut) {
+  std::vector<Value> values;
+  for (Value value : graph.values().ids()) {
+    const NodeId producer = graph.values()[value].producer;
+    if (producer && producer < cut && last[value] >= cut) values.push_back(value);
   }
   return values;
 }
 
-std::vector<StageCut> make_stages(const Graph& graph, std::vector<int> cuts) {
+std::vector<StageCut> make_stages(const Graph& graph, std::vector<NodeId> cuts) {
   const auto last = last_uses(graph);
-  cuts.insert(cuts.begin(), 0);
-  cuts.push_back(static_cast<int>(graph.nodes().size()));
+  cuts.insert(cuts.begin(), NodeId(0));
+  cuts.push_back(graph.nodes().end_id());
   std::vector<StageCut> stages;
   for (size_t s = 0; s + 1 < cuts.size(); ++s) {
     StageCut stage{cuts[s], cuts[s + 1], {}, {}, {}};
     if (s > 0) stage.receives = crossing(graph, last, stage.begin);
     if (s + 2 < cuts.size()) stage.sends = crossing(graph, last, stage.end);
-    std::set<int> parameters;
-    for (int i = stage.begin; i < stage.end; ++i) {
-      const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    std::set<ParameterId> parameters;
+    for (NodeId id : stage.nodes()) {
+      const Node& node = graph.nodes()[id];
       parameters.insert(node.parameters.begin(), node.parameters.end());
     }
     stage.parameters.assign(parameters.begin(), parameters.end());
@@ -58,24 +57,24 @@ std::vector<StageCut> make_stages(const Graph& graph, std::vector<int> cuts) {
 }
 
 // Nodes that are the first of a module of their own: a cut there can be named.
-std::vector<int> places(const Graph& graph) {
-  std::vector<int> found;
-  for (int i = 1; i < static_cast<int>(graph.nodes().size()); ++i)
-    if (!cut_name(graph, i).empty()) found.push_back(i);
+std::vector<NodeId> places(const Graph& graph) {
+  std::vector<NodeId> found;
+  for (NodeId node : ids_between(NodeId(1), graph.nodes().end_id()))
+    if (!cut_name(graph, node).empty()) found.push_back(node);
   return found;
 }
 
 }  // namespace
 
-std::string cut_name(const Graph& graph, int node) {
-  const std::string& module = graph.nodes()[static_cast<size_t>(node)].module;
-  const std::string& before = graph.nodes()[static_cast<size_t>(node - 1)].module;
+std::string cut_name(const Graph& graph, NodeId node) {
+  const std::string& module = graph.nodes()[node].module;
+  const std::string& before = graph.nodes()[node - 1].module;
   // The outermost enclosing module that begins here.
   for (size_t end = module.find('.');; end = module.find('.', end + 1)) {
     std::string prefix = module.substr(0, end);
     if (!inside(before, prefix)) {
-      for (int i = 0; i < node; ++i)
-        if (inside(graph.nodes()[static_cast<size_t>(i)].module, prefix)) return "";
+      for (NodeId i : ids_between(NodeId(0), node))
+        if (inside(graph.nodes()[i].module, prefix)) return "";
       return prefix;
     }
     if (end == std::string::npos) return "";
@@ -83,25 +82,25 @@ std::string cut_name(const Graph& graph, int node) {
 }
 
 std::string first_module(const Graph& graph, const StageCut& cut) {
-  if (cut.begin == 0) return graph.nodes().front().module;
+  if (cut.begin == NodeId(0)) return graph.nodes().front().module;
   const std::string name = cut_name(graph, cut.begin);
-  return !name.empty() ? name : graph.nodes()[static_cast<size_t>(cut.begin - 1)].module + ":end";
+  return !name.empty() ? name : graph.nodes()[cut.begin - 1].module + ":end";
 }
 
 std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string>& modules) {
-  std::vector<int> cuts;
+  std::vector<NodeId> cuts;
   for (const std::string& name : modules) {
     const bool at_end = name.ends_with(":end");
     const std::string module = at_end ? name.substr(0, name.size() - 4) : name;
-    int first = -1, last = -1;
-    for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i)
-      if (inside(graph.nodes()[static_cast<size_t>(i)].module, module)) {
-        if (first < 0) first = i;
-        last = i;
+    NodeId first, last;
+    for (NodeId node : graph.nodes().ids())
+      if (inside(graph.nodes()[node].module, module)) {
+        if (!first) first = node;
+        last = node;
       }
-    if (first < 0) throw ConfigError(fmt::format("--split: the model has no module '{}'; 'ppengine inspect' lists them", module));
-    const int cut = at_end ? last + 1 : first;
-    if (cut == 0 || cut == static_cast<int>(graph.nodes().size()))
+    if (!first) throw ConfigError(fmt::format("--split: the model has no module '{}'; 'ppengine inspect' lists them", module));
+    const NodeId cut = at_end ? last + 1 : first;
+    if (cut == NodeId(0) || cut == graph.nodes().end_id())
       throw ConfigError(fmt::format("--split: a cut at '{}' leaves a stage without anything to do", name));
     if (!cuts.empty() && cut <= cuts.back())
       throw ConfigError(
@@ -111,22 +110,22 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
   return make_stages(graph, cuts);
 }
 
-std::vector<double> estimated_costs(const Graph& graph, int64_t batch, int64_t length) {
-  std::vector<double> costs;
+IdVector<NodeId, double> estimated_costs(const Graph& graph, int64_t batch, int64_t length) {
+  IdVector<NodeId, double> costs;
   for (const Node& node : graph.nodes()) {
-    const auto frozen = [&](int id) { return graph.parameters()[static_cast<size_t>(id)].frozen; };
+    const auto frozen = [&](ParameterId id) { return graph.parameters()[id].frozen; };
     const bool only_inputs = !node.parameters.empty() && std::ranges::all_of(node.parameters, frozen);
-    const double passes = !graph.values()[static_cast<size_t>(node.output)].needs_gradient ? 1.0 : only_inputs ? 2.0 : 3.0;
+    const double passes = !graph.values()[node.output].needs_gradient ? 1.0 : only_inputs ? 2.0 : 3.0;
     costs.push_back(passes * node.op->flops(graph, node, batch, length));
   }
   return costs;
 }
 
-std::vector<StageCut> split_before(const Graph& graph, std::vector<int> nodes) { return make_stages(graph, std::move(nodes)); }
+std::vector<StageCut> split_before(const Graph& graph, std::vector<NodeId> nodes) { return make_stages(graph, std::move(nodes)); }
 
 std::vector<StageCut> split_everywhere(const Graph& graph) { return make_stages(graph, places(graph)); }
 
-std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::vector<double>& node_costs) {
+std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVector<NodeId, double>& node_costs) {
   const auto candidates = places(graph);
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));
   if (static_cast<size_t>(stages) > candidates.size() + 1)
@@ -134,15 +133,16 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::ve
                                   candidates.size() + 1, stages));
   // Pieces between places where a cut is possible, and what a cut costs: what crosses it, as arithmetic that would take as long.
   const auto last = last_uses(graph);
-  std::vector<int> ends = candidates;
-  ends.push_back(static_cast<int>(graph.nodes().size()));
+  std::vector<NodeId> ends = candidates;
+  ends.push_back(graph.nodes().end_id());
   std::vector<double> until{0.0}, cut_cost{0.0};
   double total = 0;
-  for (size_t i = 0, node = 0; i < ends.size(); ++i) {
-    for (; node < static_cast<size_t>(ends[i]); ++node) total += node_costs[node];
+  NodeId node = NodeId(0);
+  for (NodeId end : ends) {
+    for (; node < end; ++node) total += node_costs[node];
     until.push_back(total);
     double width = 0;
-    for (int value : crossing(graph, last, ends[i])) width += double(graph.values()[static_cast<size_t>(value)].width);
+    for (Value value : crossing(graph, last, end)) width += double(graph.values()[value].width);
     cut_cost.push_back(width);
   }
   double widest = 1.0;
@@ -164,7 +164,7 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const std::ve
           from[k][i] = j;
         }
       }
-  std::vector<int> cuts;
+  std::vector<NodeId> cuts;
   for (size_t k = count, i = pieces; k > 1; --k) {
     i = from[k][i];
     cuts.insert(cuts.begin(), ends[i - 1]);

@@ -22,13 +22,11 @@ class GraphSharder {
   }
 
   std::shared_ptr<const Graph> run() {
-    for (size_t id = 0; id < from_.values().size(); ++id) {  // every value is an input, or the output of one node
-      const ValueInfo& info = from_.values()[id];
-      if (info.producer < 0) {
-        to_.values_.push_back(info);
-        places_.push_back({{static_cast<int>(to_.values_.size() - 1)}, Has::all});
+    for (const ValueInfo& info : from_.values()) {  // every value is an input, or the output of one node
+      if (!info.producer) {
+        places_.push_back({to_.values_.push_back(info), Has::all});
       } else {
-        places_.push_back(rewrite(from_.nodes()[static_cast<size_t>(info.producer)], info));
+        places_.push_back(rewrite(from_.nodes()[info.producer], info));
       }
     }
     for (size_t i = 0; i < matched_.size(); ++i)
@@ -36,8 +34,8 @@ class GraphSharder {
         throw ConfigError(
             fmt::format("the tensor plan names {}, and the model has no such linear or embedding", from_.tensor_plan()[i].module));
     // At the end, since only runs that ask for the output need what is added for it.
-    to_.loss_ = from_.loss_value() < 0 ? -1 : outside(from_.loss_value(), "the loss");
-    to_.output_ = from_.output_value() < 0 ? -1 : outside(from_.output_value(), "the output");
+    to_.loss_ = !from_.loss_value() ? Value() : outside(from_.loss_value(), "the loss");
+    to_.output_ = !from_.output_value() ? Value() : outside(from_.output_value(), "the output");
     return std::make_shared<const Graph>(std::move(to_));
   }
 
@@ -54,33 +52,33 @@ class GraphSharder {
     Value gathered = {};  // all of it, once somebody wanted that
   };
 
-  Place& place(int id) { return places_[static_cast<size_t>(id)]; }
-  int64_t whole_width(int id) const { return from_.values()[static_cast<size_t>(id)].width; }
+  Place& place(Value id) { return places_[id]; }
+  int64_t whole_width(Value id) const { return from_.values()[id].width; }
 
   Value meet(TensorMeeting what, const std::string& module, Value value, int64_t width) {
     const Value result = to_.add_node(module, make_tensor_node(what, width, ranks_), {value}, {}, width);
     if (what == TensorMeeting::sum_rows || what == TensorMeeting::take_rows) set_row_parts(result);
     return result;
   }
-  void set_row_parts(Value value) { to_.values_[static_cast<size_t>(value.id)].row_parts = ranks_; }
+  void set_row_parts(Value value) { to_.values_[value].row_parts = ranks_; }
 
   // All of a value, on every rank.
-  Value everything(int id) {
+  Value everything(Value id) {
     Place& from = place(id);
     if (from.has == Has::all) return from.value;
-    if (from.gathered.id < 0)
+    if (!from.gathered)
       from.gathered = meet(from.has == Has::rows ? TensorMeeting::gather_rows : TensorMeeting::gather_width, to_.info(from.value).name,
                            from.value, whole_width(id));
     return from.gathered;
   }
 
-  int outside(int id, const char* what) {
+  Value outside(Value id, const char* what) {
     if (place(id).has == Has::width)
       throw ConfigError(
           fmt::format("{} is divided over tensor-parallel ranks: the tensor plan must end in a linear that is split by inputs "
                       "or by the vocabulary",
                       what));
-    return everything(id).id;
+    return everything(id);
   }
 
   const TensorRule* rule_of(const Node& node) {
@@ -114,26 +112,26 @@ class GraphSharder {
       if (auto op = node.op->with_width(mine, stretch_of(info.width, 0, ranks_).count))
         return {to_.add_node(node.module, std::move(op), {src.value}, {}, mine), Has::vocabulary};
     }
-    const auto any = [&](Has has) { return std::ranges::any_of(node.inputs, [&](int id) { return place(id).has == has; }); };
+    const auto any = [&](Has has) { return std::ranges::any_of(node.inputs, [&](Value id) { return place(id).has == has; }); };
     if (any(Has::width)) return on_part_of_width(node, info);
     if (any(Has::rows))
       if (auto part = node.op->rows_part(rank_, ranks_)) return on_part_of_rows(node, info, std::move(part));
-    const auto inputs = each_input(node, [&](int id) { return everything(id); });
+    const auto inputs = each_input(node, [&](Value id) { return everything(id); });
     return {to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind)};
   }
 
   static std::vector<Value> each_input(const Node& node, const auto& made_of) {
     std::vector<Value> values;
     values.reserve(node.inputs.size());
-    for (int id : node.inputs) values.push_back(made_of(id));
+    for (Value id : node.inputs) values.push_back(made_of(id));
     return values;
   }
 
   Place on_part_of_width(const Node& node, const ValueInfo& info) {
-    const auto tokens = [&](int id) { return from_.values()[static_cast<size_t>(id)].kind == ValueKind::tokens; };
-    const auto divided = [&](int id) { return place(id).has == Has::width || tokens(id); };
+    const auto tokens = [&](Value id) { return from_.values()[id].kind == ValueKind::tokens; };
+    const auto divided = [&](Value id) { return place(id).has == Has::width || tokens(id); };
     if (node.op->gathers_width()) {
-      const auto inputs = each_input(node, [&](int id) { return everything(id); });
+      const auto inputs = each_input(node, [&](Value id) { return everything(id); });
       const Value whole = to_.add_node(node.module, node.op, inputs, node.parameters, info.width, info.kind);
       check_divides(info.width, "width", node.module);
       const auto take = make_tensor_node(TensorMeeting::take_width, info.width, ranks_);
@@ -144,12 +142,12 @@ class GraphSharder {
       throw ConfigError(fmt::format("--tp {}: {} ({}) cannot work on a part of its input; the tensor plan must keep it whole", ranks_,
                                     node.module, node.op->kind()));
     check_divides(info.width, "width", node.module);
-    const auto inputs = each_input(node, [&](int id) { return place(id).value; });
+    const auto inputs = each_input(node, [&](Value id) { return place(id).value; });
     return {to_.add_node(node.module, std::move(part), inputs, node.parameters, info.width / ranks_, info.kind), Has::width};
   }
 
   Place on_part_of_rows(const Node& node, const ValueInfo& info, std::shared_ptr<const NodeOp> part) {
-    const auto inputs = each_input(node, [&](int id) {
+    const auto inputs = each_input(node, [&](Value id) {
       if (place(id).has == Has::rows) return place(id).value;
       return meet(TensorMeeting::take_rows, node.module, everything(id), whole_width(id));
     });
@@ -170,15 +168,15 @@ class GraphSharder {
 
   // Each token is in one rank's part of the table; the others' summands are zeros, also for its position.
   Place split_embedding(const Node& node) {
-    const ops::Shape& table = from_.parameters()[static_cast<size_t>(node.parameters[0])].shape;
+    const ops::Shape& table = from_.parameters()[node.parameters[0]].shape;
     EmbeddingOptions options{.vocabulary = table[0], .width = table[1], .padding = node.op->padding_token()};
-    if (node.parameters.size() > 1) options.positions = from_.parameters()[static_cast<size_t>(node.parameters[1])].shape[0];
+    if (node.parameters.size() > 1) options.positions = from_.parameters()[node.parameters[1]].shape[0];
     check_vocabulary(table[0], node.module);
     check_uses(node, 0, TensorSplit::vocabulary);
     divide(node.parameters[0], 0, {table[0]});
     auto op = make_embedding_node(options, rank_, ranks_);
     if (node.inputs.size() > 1) op = op->packed();
-    const auto inputs = each_input(node, [&](int id) { return everything(id); });
+    const auto inputs = each_input(node, [&](Value id) { return everything(id); });
     const Value summand = to_.add_node(node.module, std::move(op), inputs, node.parameters, options.width);
     return sum(node.module, summand, options.width);
   }
@@ -199,7 +197,7 @@ class GraphSharder {
       throw ConfigError(fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));
     const int64_t in = to_.info(src.value).width;
     // One for all that read the value: its gradient is summed over ranks once.
-    if (src.copied.id < 0)
+    if (!src.copied)
       src.copied = meet(src.has == Has::rows ? TensorMeeting::copy_rows : TensorMeeting::copy, node.module, src.value, in);
     divide_weight(node, rule, sections);
     const bool bias = node.parameters.size() > 1;
@@ -217,7 +215,7 @@ class GraphSharder {
     divide_weight(node, {.module = "", .split = TensorSplit::inputs}, {in * ranks_});
     // The bias is the first rank's alone: so it is added once, and its gradient is whole.
     const bool bias = node.parameters.size() > 1 && rank_ == 0;
-    std::vector<int> parameters{node.parameters[0]};
+    std::vector<ParameterId> parameters{node.parameters[0]};
     if (bias) parameters.push_back(node.parameters[1]);
     const Value summand =
         to_.add_node(node.module, make_linear_node(in, {.out = out, .bias = bias}), {src.value}, std::move(parameters), out);
@@ -236,19 +234,19 @@ class GraphSharder {
       const TensorRule* rule = rule_of(other);
       if (split == TensorSplit::vocabulary && rule && rule->split == split) continue;
       throw ConfigError(fmt::format("{}: its weight {} is used elsewhere too and cannot be divided by the tensor plan", node.module,
-                                    from_.parameters()[static_cast<size_t>(node.parameters[which])].name));
+                                    from_.parameters()[node.parameters[which]].name));
     }
   }
 
   void divide_weight(const Node& node, const TensorRule& rule, const std::vector<int64_t>& sections) {
-    const ParameterInfo& info = from_.parameters()[static_cast<size_t>(node.parameters[0])];
+    const ParameterInfo& info = from_.parameters()[node.parameters[0]];
     check_uses(node, 0, rule.split);
     const bool outputs = rule.split != TensorSplit::inputs;
     divide(node.parameters[0], outputs == (info.file_layout == ops::WeightLayout::out_in) ? 0 : 1, sections);
   }
 
-  void divide(int id, int dimension, const std::vector<int64_t>& sections) {
-    ParameterInfo& info = to_.parameters_[static_cast<size_t>(id)];
+  void divide(ParameterId id, int dimension, const std::vector<int64_t>& sections) {
+    ParameterInfo& info = to_.parameters_[id];
     const ops::Shape whole = info.whole_shape();
     int64_t sum = 0;
     for (int64_t section : sections) sum += section;
@@ -265,7 +263,7 @@ class GraphSharder {
   int rank_, ranks_;
   bool rows_;
   std::vector<bool> matched_;  // by rule
-  std::vector<Place> places_;  // by value of the whole graph
+  IdVector<Value, Place> places_;  // by value of the whole graph
 };
 
 std::shared_ptr<const Graph> shard_graph(const std::shared_ptr<const Graph>& graph, int tensor_rank, int tensor_size,

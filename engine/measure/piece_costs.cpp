@@ -16,18 +16,18 @@ namespace {
 // What decides the cost of a piece: ops, widths and shapes of parameters.
 std::string look_of(const Graph& graph, const StageCut& piece) {
   std::string look;
-  for (int i = piece.begin; i < piece.end; ++i) {
-    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+  for (NodeId i : piece.nodes()) {
+    const Node& node = graph.nodes()[i];
     look += node.op->kind();
-    for (int value : node.inputs) {
-      const ValueInfo& info = graph.values()[static_cast<size_t>(value)];
+    for (Value value : node.inputs) {
+      const ValueInfo& info = graph.values()[value];
       look += fmt::format(" {}{}", info.width, info.needs_gradient ? "" : "-");
     }
-    for (int id : node.parameters) {
-      const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    for (ParameterId id : node.parameters) {
+      const ParameterInfo& info = graph.parameters()[id];
       look += fmt::format(" {}{}", info.shape.text(), info.frozen ? "-" : "");
     }
-    look += fmt::format(" {};", graph.values()[static_cast<size_t>(node.output)].width);
+    look += fmt::format(" {};", graph.values()[node.output].width);
   }
   return look;
 }
@@ -70,18 +70,18 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
 
 }  // namespace
 
-std::vector<double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type, int64_t batch,
+IdVector<NodeId, double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type, int64_t batch,
                                            int64_t length, comm::Communicator& world) {
   CompileOptions options;
   options.batch = batch;
   options.length = length;
   options.type = type;
   std::map<std::string, double> known;
-  std::vector<double> costs(graph.nodes().size());
+  IdVector<NodeId, double> costs(graph.nodes().size());
   for (const StageCut& piece : split_everywhere(graph)) {
     const auto [entry, is_new] = known.try_emplace(look_of(graph, piece));
     if (is_new) entry->second = world.allreduce_value(world.rank() == 0 ? seconds_of(graph, piece, device, options) : 0.0);
-    costs[static_cast<size_t>(piece.begin)] = entry->second;
+    costs[piece.begin] = entry->second;
   }
   return costs;
 }

@@ -39,7 +39,7 @@ class TraceWriter {
       for (const TimedReduction& one : reductions[rank])
         event(
             R"({{"name":"stage {} bucket {}","cat":"reduction","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":3,"args":{{"bytes":{}}}}})",
-            one.stage, one.bucket, microseconds(one.start), 1e6 * (one.end - one.start), rank, one.bytes);
+            one.stage.number(), one.bucket, microseconds(one.start), 1e6 * (one.end - one.start), rank, one.bytes);
     text_ += "\n]}\n";
     file_.write(text_);
     file_.commit();

@@ -95,10 +95,10 @@ class LinearNode : public NodeOp {
     spec.rows = options.batch * options.length;
     spec.in = in_;
     spec.out = options_.out;
-    const ParameterInfo& weight = graph.parameters()[static_cast<size_t>(node.parameters[0])];
+    const ParameterInfo& weight = graph.parameters()[node.parameters[0]];
     spec.layout = storage_layout(device, weight);
     spec.bias = options_.bias;
-    spec.residual = plan.residual >= 0;
+    spec.residual = static_cast<bool>(plan.residual);
     spec.add_diff_src = plan.add_gradient[0];
     spec.type = options.type;
     if (weight.is_packed()) {

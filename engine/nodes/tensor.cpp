@@ -64,7 +64,8 @@ class CompiledCollective : public CompiledNode {
     emit.forward({src}, {dst}, (this->*body)(src, dst));
   }
 
-  int output_, ranks_;
+  Value output_;
+  int ranks_;
   size_t count_;  // elements of all tokens
   size_t part_;   // of a rank's part of them, with the room behind it
   ops::Type type_;

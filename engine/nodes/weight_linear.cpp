@@ -45,7 +45,7 @@ class WeightLinearNode : public NodeOp {
     spec.rows = options.batch * options.length;
     spec.weight = options_.weight;
     spec.bias = options_.bias;
-    spec.residual = plan.residual >= 0;
+    spec.residual = static_cast<bool>(plan.residual);
     if (options_.norm) spec.norm = {options_.norm->kind, options_.norm->epsilon, options_.norm->bias};
     spec.activation = options_.activation;
     spec.gated = options_.gated;

@@ -48,9 +48,9 @@ struct CompiledStage::Builder {
   const StageCut& cut;
   const CompileOptions& options;
   Emitter emit;
-  std::vector<int> order;      // needed nodes of the stage
-  std::vector<int> residuals;  // by node of the graph: value added by it, or -1
-  std::set<int> folded;        // add nodes that another node carries out
+  std::vector<NodeId> order;          // needed nodes of the stage
+  IdVector<NodeId, Value> residuals;  // what a node adds to its output; may be none
+  std::set<NodeId> folded;            // add nodes that another node carries out
 
   Builder(CompiledStage& to, ops::Device& on, const Graph& model, const StageCut& where)
       : stage(to),
@@ -59,32 +59,33 @@ struct CompiledStage::Builder {
         cut(where),
         options(to.options_),
         emit(model, to.buffers_, options.type, options.batch * options.length),
-        residuals(model.nodes().size(), -1) {}
+        residuals(model.nodes().size()) {}
 
-  const Node& node(int i) const { return graph.nodes()[static_cast<size_t>(i)]; }
-  const ValueInfo& value(int i) const { return graph.values()[static_cast<size_t>(i)]; }
-  bool is_sent(int id) const { return std::ranges::find(cut.sends, id) != cut.sends.end(); }
+  const Node& node(NodeId i) const { return graph.nodes()[i]; }
+  const ValueInfo& value(Value i) const { return graph.values()[i]; }
+  bool is_sent(Value id) const { return std::ranges::find(cut.sends, id) != cut.sends.end(); }
 
-  std::vector<int> users(int id) const {
-    std::vector<int> found;
-    for (int i : order)
-      for (int input : node(i).inputs)
+  std::vector<NodeId> users(Value id) const {
+    std::vector<NodeId> found;
+    for (NodeId i : order)
+      for (Value input : node(i).inputs)
         if (input == id) found.push_back(i);
     return found;
   }
 
   // An add whose one operand comes from an op that can add a residual, and is used nowhere else, becomes part of that op.
   void fold_residuals() {
-    for (int i : order) {
+    for (NodeId i : order) {
       if (std::string_view(node(i).op->kind()) != "add") continue;
       for (size_t k : {1, 0}) {
-        const int from = value(node(i).inputs[k]).producer, other = node(i).inputs[1 - k];
-        if (from < cut.begin || !node(from).op->adds_residual() || residuals[static_cast<size_t>(from)] >= 0) continue;
+        const Value other = node(i).inputs[1 - k];
+        const NodeId from = value(node(i).inputs[k]).producer;
+        if (from < cut.begin || !node(from).op->adds_residual() || residuals[from]) continue;
         if (emit.has_one_row(node(from).output) != emit.has_one_row(node(i).output)) continue;
         if (node(i).inputs[k] == other || users(node(i).inputs[k]).size() != 1 || is_sent(node(i).inputs[k])) continue;
         if (options.output && node(i).inputs[k] == graph.output_value()) continue;
         if (value(other).producer >= from) continue;  // not there yet when the op runs
-        residuals[static_cast<size_t>(from)] = other;
+        residuals[from] = other;
         folded.insert(i);
         emit.redirect_output(from, node(i).output);
         break;
@@ -94,24 +95,23 @@ struct CompiledStage::Builder {
 
   void mark_rows() {
     const auto one_row = one_row_nodes(graph);
-    for (size_t i = 0; i < one_row.size(); ++i)
+    for (NodeId i : one_row.ids())
       if (one_row[i]) emit.set_one_row(graph.nodes()[i].output);
   }
 
   void compile_nodes() {
-    stage.nodes_.resize(static_cast<size_t>(cut.end - cut.begin));
     CompileOptions of_row = options;
     of_row.length = 1;
-    for (int i : order) {
+    for (NodeId i : order) {
       NodePlan plan;
-      plan.residual = residuals[static_cast<size_t>(i)];
-      for (int input : node(i).inputs) {
+      plan.residual = residuals[i];
+      for (Value input : node(i).inputs) {
         const auto readers = users(input);
         plan.add_gradient.push_back(is_sent(input) ||
-                                    std::ranges::any_of(readers, [&](int j) { return j > i && value(node(j).output).needs_gradient; }));
+                                    std::ranges::any_of(readers, [&](NodeId j) { return j > i && value(node(j).output).needs_gradient; }));
       }
       if (!node(i).inputs.empty()) {
-        const int first = node(i).inputs.front();
+        const Value first = node(i).inputs.front();
         plan.last_use_of_input = users(first).size() == 1 && !is_sent(first) && value(first).producer >= cut.begin &&
                                  !(options.output && first == graph.output_value());
       }
@@ -119,24 +119,24 @@ struct CompiledStage::Builder {
     }
   }
 
-  std::unique_ptr<CompiledNode>& compiled(int i) { return stage.nodes_[static_cast<size_t>(i - cut.begin)]; }
+  std::unique_ptr<CompiledNode>& compiled(NodeId i) { return stage.nodes_[i]; }
 
   BufferId fixed(Region region, size_t offset, size_t bytes) {
     const BufferId id = emit.make(bytes);
-    stage.buffers_[static_cast<size_t>(id)] = {bytes, region, offset, false, true};
+    stage.buffers_[id] = {bytes, region, offset, false, true};
     return id;
   }
-  BufferInfo& info(BufferId id) { return stage.buffers_[static_cast<size_t>(id)]; }
+  BufferInfo& info(BufferId id) { return stage.buffers_[id]; }
   BufferId pinned(BufferId id) {
     info(id).pinned = !info(id).placed;
     return id;
   }
 
   // The values of a cut one after the other: offsets, and the bytes of all.
-  std::vector<size_t> message_offsets(const std::vector<int>& values, size_t& bytes, bool of_gradients = false) const {
+  std::vector<size_t> message_offsets(const std::vector<Value>& values, size_t& bytes, bool of_gradients = false) const {
     std::vector<size_t> offsets;
     bytes = 0;
-    for (int id : values) {
+    for (Value id : values) {
       offsets.push_back(bytes);
       if (!of_gradients || value(id).needs_gradient) bytes += ops::align_up(emit.value_bytes(id));
     }
@@ -158,22 +158,21 @@ struct CompiledStage::Builder {
   bool reads(const Program& program, Region region) const {
     return std::ranges::any_of(program, [&](const Instruction& one) {
       return std::ranges::any_of(one.reads,
-                                 [&](BufferId id) { return id != no_buffer && stage.buffers_[static_cast<size_t>(id)].region == region; });
+                                 [&](BufferId id) { return id != no_buffer && stage.buffers_[id].region == region; });
     });
   }
 
   void place_operands() {
     for (const ParameterRange& range : stage.parameters_.ranges()) {
       const BufferId weights = fixed(Region::parameters, range.compute_offset, range.compute_bytes);
-      const bool frozen = graph.parameters()[static_cast<size_t>(range.id)].frozen;
+      const bool frozen = graph.parameters()[range.id].frozen;
       const BufferId gradient =
           frozen ? no_buffer : fixed(Region::parameter_gradients, range.offset * sizeof(float), range.count * sizeof(float));
       emit.set_parameter(range.id, weights, gradient);
       operands.push_back({range.id, weights, gradient});
     }
-    for (size_t i = 0; i < graph.values().size(); ++i) {
-      const int id = static_cast<int>(i);
-      if (value(id).producer >= 0 || users(id).empty()) continue;
+    for (Value id : graph.values().ids()) {
+      if (value(id).producer || users(id).empty()) continue;
       emit.set_value(id, fixed(Region::inputs, stage.input_bytes_, emit.value_bytes(id)));
       stage.input_offsets_.emplace_back(id, stage.input_bytes_);
       stage.input_bytes_ += ops::align_up(emit.value_bytes(id));
@@ -189,34 +188,33 @@ struct CompiledStage::Builder {
     gradients_out = message_offsets(cut.receives, stage.gradient_bytes_out_, true);
     gradients_in = message_offsets(cut.sends, stage.gradient_bytes_in_, true);
     for (size_t k = 0; k < cut.receives.size(); ++k) {
-      const int id = cut.receives[k];
+      const Value id = cut.receives[k];
       emit.set_value(id, fixed(Region::values_in, in_offsets[k], emit.value_bytes(id)));
       stage.received_.push_back(emit.value(id));
     }
-    const int loss = graph.loss_value();
-    if (loss >= 0) emit.set_value(loss, fixed(Region::results, 0, sizeof(float)));
+    if (const Value loss = graph.loss_value()) emit.set_value(loss, fixed(Region::results, 0, sizeof(float)));
   }
 
-  void emit_forward_of(int i) {
-    emit.set_node(node(i), i, residuals[static_cast<size_t>(i)]);
+  void emit_forward_of(NodeId i) {
+    emit.set_node(node(i), i, residuals[i]);
     if (!folded.contains(i)) compiled(i)->forward(emit);
   }
 
   void emit_forward() {
     emit.set_targets({&stage.forward_, nullptr, nullptr});
-    for (int i : order) emit_forward_of(i);
+    for (NodeId i : order) emit_forward_of(i);
     for (size_t k = 0; k < cut.sends.size(); ++k)
       send_from(emit.value(cut.sends[k]), false, Region::values_out, out_offsets[k], stage.forward_);
-    const int out = graph.output_value();
-    if (options.output && out >= 0 && value(out).producer >= cut.begin && value(out).producer < cut.end)
+    const Value out = graph.output_value();
+    if (options.output && out && cut.contains(value(out).producer))
       stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out));
   }
 
   // Runs the forward of a whole block again, into the backward's program.
-  void emit_again(const std::vector<int>& block, Program& into) {
-    for (int i : block) emit.forget(i);
+  void emit_again(const std::vector<NodeId>& block, Program& into) {
+    for (NodeId i : block) emit.forget(i);
     const size_t begin = into.size();
-    for (int i : block) emit_forward_of(i);
+    for (NodeId i : block) emit_forward_of(i);
     again.emplace_back(begin, into.size());
   }
 
@@ -229,18 +227,18 @@ struct CompiledStage::Builder {
         emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, gradients_in[k], emit.value_bytes(cut.sends[k])));
     std::string current;
     for (size_t at = order.size(); at-- > 0;) {
-      const int i = order[at];
+      const NodeId i = order[at];
       if (options.recompute) {
         const std::string block = block_of(node(i).module);
         if (block != current && !block.empty()) {
-          std::vector<int> members;
-          for (int j : order)
+          std::vector<NodeId> members;
+          for (NodeId j : order)
             if (block_of(node(j).module) == block) members.push_back(j);
           emit_again(members, input_half);
         }
         current = block;
       }
-      emit.set_node(node(i), i, residuals[static_cast<size_t>(i)]);
+      emit.set_node(node(i), i, residuals[i]);
       const bool is_loss = node(i).output == graph.loss_value();
       if (!is_loss && emit.output_gradient() == no_buffer) continue;
       compiled(i)->backward(emit);
@@ -248,7 +246,7 @@ struct CompiledStage::Builder {
     }
     for (size_t k = again.size(); k-- > 0;) drop_unused(input_half, again[k].first, again[k].second, &weight_half);
     for (size_t k = 0; k < cut.receives.size(); ++k) {
-      const int id = cut.receives[k];
+      const Value id = cut.receives[k];
       if (!value(id).needs_gradient) continue;
       const BufferId made = emit.gradient(id);
       if (made == no_buffer) {  // nothing here or later depends on it
@@ -283,20 +281,20 @@ struct CompiledStage::Builder {
         found.push_back(final);
       else if (differentiated.contains(one.parameter))
         throw ConfigError(fmt::format("{} gets no gradient: the op that uses it never calls parameter_gradients",
-                                      graph.parameters()[static_cast<size_t>(one.parameter)].name));
+                                      graph.parameters()[one.parameter].name));
     }
     std::ranges::stable_sort(found, {}, &Final::instruction);
     return found;
   }
 
   struct Operand {
-    int parameter;
+    ParameterId parameter;
     BufferId weights, gradient;
   };
   std::vector<Operand> operands;
   std::vector<size_t> in_offsets, out_offsets;   // of what the stage receives and sends, in a message of values
   std::vector<size_t> gradients_out, gradients_in;  // of the same values' gradients in theirs
-  std::set<int> differentiated;                  // parameters of the nodes that the gradient reaches
+  std::set<ParameterId> differentiated;          // parameters of the nodes that the gradient reaches
   std::vector<std::pair<size_t, size_t>> again;  // ranges of instructions that run a forward again
 };
 
@@ -321,7 +319,7 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
     final_in_full_ = builder.find_finals(full_);
     if (options.split_backward) final_in_weight_ = builder.find_finals(weight_);
     for (const Bucket& bucket : parameters.buckets())
-      for (int id : bucket.parameters)
+      for (ParameterId id : bucket.parameters)
         if (bucket.reduced() && !builder.differentiated.contains(id)) without_gradient_.push_back(id);
   }
   kernels_->build();
@@ -330,11 +328,11 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
 
   size_t bytes = 0;
   for (const auto& [name, constant] : builder.emit.constants())
-    bytes = std::max(bytes, buffers_[static_cast<size_t>(constant.first)].offset + constant.second.size() * sizeof(float));
+    bytes = std::max(bytes, buffers_[constant.first].offset + constant.second.size() * sizeof(float));
   constants_ = ops::Buffer(device, bytes, counter);
   ops::Stream stream(device);
   for (const auto& [name, constant] : builder.emit.constants())
-    stream.copy(constants_.at(buffers_[static_cast<size_t>(constant.first)].offset), constant.second.data(),
+    stream.copy(constants_.at(buffers_[constant.first].offset), constant.second.data(),
                 constant.second.size() * sizeof(float));
   stream.wait();
 }
@@ -346,7 +344,7 @@ std::vector<std::pair<size_t, size_t>> CompiledStage::caches() const {
   return found;
 }
 
-int64_t CompiledStage::input_offset(int value) const {
+int64_t CompiledStage::input_offset(Value value) const {
   for (const auto& [id, offset] : input_offsets_)
     if (id == value) return static_cast<int64_t>(offset);
   return -1;

@@ -2,6 +2,7 @@
 // and all memory placed. Running one allocates nothing and builds nothing.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -25,7 +26,7 @@ class CompiledStage {
   std::vector<std::pair<size_t, size_t>> caches() const;
   // The microbatch's inputs (region `inputs`): where each of the model's inputs lies; -1 when this stage does not read it.
   size_t input_bytes() const { return input_bytes_; }
-  int64_t input_offset(int value) const;
+  int64_t input_offset(Value value) const;
   int64_t positions_offset() const { return positions_offset_; }
 
   // Messages: all values that cross a cut lie in one piece, in the order of the cut's receives and sends, and so do their gradients. The
@@ -43,17 +44,17 @@ class CompiledStage {
   bool keeps_values_out() const { return keeps_values_out_; }
   bool keeps_gradients_out() const { return keeps_gradients_out_; }
   BufferId output() const { return output_; }  // the graph's output, in the activations; no_buffer when another stage makes it
-  size_t bytes(BufferId id) const { return buffers_[static_cast<size_t>(id)].bytes; }
+  size_t bytes(BufferId id) const { return buffers_[id].bytes; }
   // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
   // instruction. Parameters that the gradient does not reach never occur.
   struct Final {
     size_t instruction;
-    int parameter;
+    ParameterId parameter;
   };
   const std::vector<Final>& final_in_backward() const { return final_in_full_; }
   const std::vector<Final>& final_in_weight() const { return final_in_weight_; }
   // Parameters of reduced buckets that the gradient does not reach (an op gives none to its input): zero, by hand.
-  const std::vector<int>& without_gradient() const { return without_gradient_; }
+  const std::vector<ParameterId>& without_gradient() const { return without_gradient_; }
 
   // A Run with the regions that belong to the stage filled in; the caller sets the blocks, inputs and scalars.
   Run start(ops::Stream& stream) const;
@@ -71,18 +72,18 @@ class CompiledStage {
   CompileOptions options_;
   const ParameterStore& parameters_;
   std::shared_ptr<ops::GeneratedKernels> kernels_;
-  std::vector<std::unique_ptr<CompiledNode>> nodes_;
-  std::vector<BufferInfo> buffers_;
+  std::map<NodeId, std::unique_ptr<CompiledNode>> nodes_;
+  Buffers buffers_;
   Program forward_, full_, input_, weight_;
   Layout layout_;
   size_t cache_bytes_ = 0, input_bytes_ = 0;
   int64_t positions_offset_ = -1;
-  std::vector<std::pair<int, size_t>> input_offsets_;
+  std::vector<std::pair<Value, size_t>> input_offsets_;
   size_t bytes_in_ = 0, bytes_out_ = 0, gradient_bytes_in_ = 0, gradient_bytes_out_ = 0;
   bool keeps_values_out_ = false, keeps_gradients_out_ = false;
   std::vector<BufferId> received_;
   std::vector<Final> final_in_full_, final_in_weight_;
-  std::vector<int> without_gradient_;
+  std::vector<ParameterId> without_gradient_;
   BufferId output_ = no_buffer;
   ops::Buffer constants_;
 };

@@ -10,14 +10,14 @@
 namespace ppengine::engine {
 namespace {
 
-BufferId find(const std::map<int, BufferId>& map, int id) {
+BufferId find(const std::map<Value, BufferId>& map, Value id) {
   const auto found = map.find(id);
   return found == map.end() ? no_buffer : found->second;
 }
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows)
+Emitter::Emitter(const Graph& graph, Buffers& buffers, ops::Type type, int64_t rows)
     : graph_(graph), buffers_(buffers), type_(type) {
   int parts = 1;
   for (const ValueInfo& info : graph.values()) parts = std::max(parts, info.row_parts);
@@ -25,44 +25,43 @@ Emitter::Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type
 }
 
 BufferId Emitter::make(size_t bytes) {
-  buffers_.push_back({.bytes = bytes});
-  return static_cast<BufferId>(buffers_.size() - 1);
+  return buffers_.push_back({.bytes = bytes});
 }
 
-size_t Emitter::value_bytes(int id) const {
-  const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
+size_t Emitter::value_bytes(Value id) const {
+  const ValueInfo& info = graph_.values()[id];
   return static_cast<size_t>(value_count(id)) * (info.kind == ValueKind::activation ? ops::size_of(type_) : 4);
 }
 
-int64_t Emitter::value_count(int id) const {
-  const ValueInfo& info = graph_.values()[static_cast<size_t>(id)];
+int64_t Emitter::value_count(Value id) const {
+  const ValueInfo& info = graph_.values()[id];
   return (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width + info.fixed;
 }
 
-BufferId Emitter::value(int id) const {
+BufferId Emitter::value(Value id) const {
   const BufferId buffer = find(values_, id);
   PPENGINE_ASSERT(buffer != no_buffer);
   return buffer;
 }
 
-BufferId Emitter::take_row(int id) {
+BufferId Emitter::take_row(Value id) {
   const BufferId all = value(id);
   if (has_one_row(id)) return all;
   BufferId& taken = taken_rows_.try_emplace(id, no_buffer).first->second;
   if (taken != no_buffer) return taken;
   const size_t bytes = value_bytes(id) / static_cast<size_t>(rows_);
   taken = make(bytes);
-  targets_.forward->push_back({graph_.values()[static_cast<size_t>(id)].name, "row", {all}, {taken}, [=, to = taken](const Run& run) {
+  targets_.forward->push_back({graph_.values()[id].name, "row", {all}, {taken}, [=, to = taken](const Run& run) {
                                  run.stream.copy(run.at(to), run.as<std::byte>(all) + static_cast<size_t>(run.output_row) * bytes, bytes);
                                }});
   return taken;
 }
 
-BufferId Emitter::gradient(int id) const { return find(gradients_, id); }
+BufferId Emitter::gradient(Value id) const { return find(gradients_, id); }
 
 BufferId Emitter::output() {
   const auto redirected = redirected_.find(index_);
-  const int id = redirected == redirected_.end() ? node_->output : redirected->second;
+  const Value id = redirected == redirected_.end() ? node_->output : redirected->second;
   BufferId& buffer = values_.try_emplace(id, no_buffer).first->second;
   if (buffer == no_buffer) buffer = make(value_bytes(id));
   return buffer;
@@ -71,15 +70,15 @@ BufferId Emitter::output() {
 BufferId Emitter::parameter(size_t k) const { return parameters_.at(node_->parameters[k]).first; }
 
 bool Emitter::trains_node() const {
-  return std::ranges::any_of(node_->parameters, [&](int id) { return !is_frozen(id); });
+  return std::ranges::any_of(node_->parameters, [&](ParameterId id) { return !is_frozen(id); });
 }
 
 BufferId Emitter::parameter_gradient(size_t k) {
-  const int id = node_->parameters[k];
+  const ParameterId id = node_->parameters[k];
   if (!is_frozen(id)) return parameters_.at(id).second;
   if (!trains_node()) return no_buffer;
   BufferId& scratch = unwanted_.try_emplace({index_, k}, no_buffer).first->second;
-  if (scratch == no_buffer) scratch = make(static_cast<size_t>(graph_.parameters()[static_cast<size_t>(id)].shape.count()) * sizeof(float));
+  if (scratch == no_buffer) scratch = make(static_cast<size_t>(graph_.parameters()[id].shape.count()) * sizeof(float));
   return scratch;
 }
 
@@ -107,16 +106,16 @@ BufferId Emitter::cache(size_t bytes) {
 }
 
 void Emitter::place(BufferId id, Region region, size_t& end) {
-  BufferInfo& info = buffers_[static_cast<size_t>(id)];
+  BufferInfo& info = buffers_[id];
   info.region = region;
   info.offset = end;
   info.placed = true;
   end += ops::align_up(info.bytes);
 }
 
-void Emitter::forget(int index) {
+void Emitter::forget(NodeId index) {
   std::erase_if(saved_, [&](const auto& entry) { return entry.first.first == index; });
-  values_.erase(graph_.nodes()[static_cast<size_t>(index)].output);
+  values_.erase(graph_.nodes()[index].output);
 }
 
 void Emitter::begin_backward() {
@@ -130,7 +129,7 @@ void Emitter::begin_backward() {
 
 GradientTarget Emitter::begin_gradient(size_t k, bool can_add) {
   if (!wants_gradient(k)) return {};
-  const int id = node_->inputs[k];
+  const Value id = node_->inputs[k];
   GradientTarget target;
   target.diff = make(value_bytes(id));
   if (can_add) target.add = gradient(id);
@@ -139,7 +138,7 @@ GradientTarget Emitter::begin_gradient(size_t k, bool can_add) {
 
 void Emitter::finish_gradient(size_t k, const GradientTarget& target) {
   if (!target) return;
-  const int id = node_->inputs[k];
+  const Value id = node_->inputs[k];
   if (target.add != no_buffer || gradient(id) == no_buffer)
     set_gradient(id, target.diff);
   else
@@ -148,7 +147,7 @@ void Emitter::finish_gradient(size_t k, const GradientTarget& target) {
 
 void Emitter::pass_gradient(size_t k) { give_gradient(k, output_gradient()); }
 
-void Emitter::add_gradient(int id, BufferId buffer) {
+void Emitter::add_gradient(Value id, BufferId buffer) {
   const BufferId before = gradient(id);
   if (before == no_buffer) return set_gradient(id, buffer);
   const BufferId sum = make(value_bytes(id));
@@ -177,11 +176,11 @@ void Emitter::parameter_gradients(std::vector<BufferId> reads, std::vector<Buffe
     if (is_frozen(node_->parameters[k])) continue;
     if (written_.insert(node_->parameters[k]).second) fresh.push_back(writes.back());
   }
-  const auto trained = std::ranges::count_if(node_->parameters, [&](int id) { return !is_frozen(id); });
+  const auto trained = std::ranges::count_if(node_->parameters, [&](ParameterId id) { return !is_frozen(id); });
   const bool shared = static_cast<long>(fresh.size()) < trained;
   std::vector<std::pair<BufferId, size_t>> clear;  // beside a shared weight: these start from zero
   if (shared)
-    for (BufferId id : fresh) clear.emplace_back(id, buffers_[static_cast<size_t>(id)].bytes);
+    for (BufferId id : fresh) clear.emplace_back(id, buffers_[id].bytes);
   writes.insert(writes.end(), also_writes.begin(), also_writes.end());
   emit(targets_.weight_half, " dW", std::move(reads), std::move(writes), [body = std::move(body), shared, clear](const Run& run) {
     if (!run.accumulate)

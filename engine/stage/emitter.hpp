@@ -30,14 +30,14 @@ class Emitter {
     Program* weight_half = nullptr;  // the same as input_half for a full backward
   };
 
-  Emitter(const Graph& graph, std::vector<BufferInfo>& buffers, ops::Type type, int64_t rows);
+  Emitter(const Graph& graph, Buffers& buffers, ops::Type type, int64_t rows);
 
   // Kernels that nodes write themselves: compiled together when all are known, before anything runs.
   const std::shared_ptr<ops::GeneratedKernels>& kernels() const { return kernels_; }
   void set_kernels(std::shared_ptr<ops::GeneratedKernels> kernels) { kernels_ = std::move(kernels); }
 
   void set_targets(const Targets& targets) { targets_ = targets; }
-  void set_node(const Node& node, int index, int residual) {
+  void set_node(const Node& node, NodeId index, Value residual) {
     node_ = &node;
     index_ = index;
     residual_ = residual;
@@ -49,7 +49,7 @@ class Emitter {
   BufferId parameter(size_t k) const;
   // no_buffer where all of the node's parameters are frozen; of a frozen one beside others it is scratch memory.
   BufferId parameter_gradient(size_t k);
-  BufferId residual() { return residual_ < 0 ? no_buffer : read(residual_); }
+  BufferId residual() { return residual_ ? read(residual_) : no_buffer; }
   // Memory that forward keeps for backward (statistics, probabilities), by name.
   BufferId saved(const std::string& name, size_t bytes);
   BufferId workspace(size_t bytes) { return make(bytes); }
@@ -63,7 +63,7 @@ class Emitter {
 
   // In backward.
   BufferId output_gradient() const { return gradient(node_->output); }
-  bool wants_gradient(size_t k) const { return graph_.values()[static_cast<size_t>(node_->inputs[k])].needs_gradient; }
+  bool wants_gradient(size_t k) const { return graph_.values()[node_->inputs[k]].needs_gradient; }
   bool has_contribution(size_t k) const { return gradient(node_->inputs[k]) != no_buffer; }
   // A fresh buffer for the gradient of input k. can_add: the op adds earlier contributions by itself; otherwise the emitter adds an
   // instruction for it in finish_gradient(), which must be called after the op's own instruction.
@@ -88,58 +88,58 @@ class Emitter {
 
   // For the compiler.
   BufferId make(size_t bytes);
-  BufferId value(int id) const;
-  void set_value(int id, BufferId buffer) { values_[id] = buffer; }
-  BufferId gradient(int id) const;
-  void set_gradient(int id, BufferId buffer) { gradients_[id] = buffer; }
-  void add_gradient(int id, BufferId buffer);  // one more contribution, by an instruction where there is one already
+  BufferId value(Value id) const;
+  void set_value(Value id, BufferId buffer) { values_[id] = buffer; }
+  BufferId gradient(Value id) const;
+  void set_gradient(Value id, BufferId buffer) { gradients_[id] = buffer; }
+  void add_gradient(Value id, BufferId buffer);  // one more contribution, by an instruction where there is one already
   void begin_backward();
-  void set_parameter(int id, BufferId weights, BufferId gradient) { parameters_[id] = {weights, gradient}; }
+  void set_parameter(ParameterId id, BufferId weights, BufferId gradient) { parameters_[id] = {weights, gradient}; }
   void set_positions(BufferId buffer) { positions_ = buffer; }
   // Values that are computed for Run::output_row alone; and that row of one that has all of them.
-  void set_one_row(int value) { one_row_.insert(value); }
-  bool has_one_row(int value) const { return one_row_.contains(value); }
-  BufferId take_row(int value);
+  void set_one_row(Value value) { one_row_.insert(value); }
+  bool has_one_row(Value value) const { return one_row_.contains(value); }
+  BufferId take_row(Value value);
   size_t cache_bytes() const { return cache_bytes_; }
   const std::map<std::string, std::pair<BufferId, std::vector<float>>>& constants() const { return constants_; }
-  size_t value_bytes(int id) const;
+  size_t value_bytes(Value id) const;
   size_t value_bytes_of_input(size_t k) const { return value_bytes(node_->inputs[k]); }
   // The output of node `index` is written straight into that of the node that adds the residual to it.
-  void redirect_output(int index, int value) { redirected_[index] = value; }
+  void redirect_output(NodeId index, Value value) { redirected_[index] = value; }
   // Forward runs again in the backward (recomputation): what these nodes made and saved is made anew.
-  void forget(int index);
+  void forget(NodeId index);
 
  private:
-  BufferId read(int value) { return has_one_row(node_->output) ? take_row(value) : this->value(value); }
+  BufferId read(Value value) { return has_one_row(node_->output) ? take_row(value) : this->value(value); }
   void place(BufferId id, Region region, size_t& end);
-  int64_t value_count(int id) const;
+  int64_t value_count(Value id) const;
   void emit(Program* program, const char* half, std::vector<BufferId> reads, std::vector<BufferId> writes, Body body);
 
   std::shared_ptr<ops::GeneratedKernels> kernels_;
   const Graph& graph_;
-  std::vector<BufferInfo>& buffers_;
+  Buffers& buffers_;
   ops::Type type_;
   int64_t rows_;  // room for the microbatch's tokens: what ranks that divide them move around is of even size
   Targets targets_;
   const Node* node_ = nullptr;
-  int index_ = -1;
-  int residual_ = -1;
-  std::map<int, BufferId> values_, gradients_;
-  std::map<int, int> redirected_;
-  std::set<int> written_;  // parameters
-  std::set<int> one_row_;
-  std::map<int, BufferId> taken_rows_;
+  NodeId index_;
+  Value residual_;
+  std::map<Value, BufferId> values_, gradients_;
+  std::map<NodeId, Value> redirected_;
+  std::set<ParameterId> written_;
+  std::set<Value> one_row_;
+  std::map<Value, BufferId> taken_rows_;
   BufferId positions_ = no_buffer;
   size_t cache_bytes_ = 0, constant_bytes_ = 0;
   std::map<std::string, std::pair<BufferId, std::vector<float>>> constants_;
-  bool is_frozen(int parameter) const { return graph_.parameters()[static_cast<size_t>(parameter)].frozen; }
+  bool is_frozen(ParameterId parameter) const { return graph_.parameters()[parameter].frozen; }
   bool trains_node() const;
-  std::map<int, std::pair<BufferId, BufferId>> parameters_;
-  std::map<std::pair<int, size_t>, BufferId> unwanted_;  // gradients of frozen parameters whose op writes them beside others'
-  std::map<std::pair<int, std::string>, BufferId> saved_;
+  std::map<ParameterId, std::pair<BufferId, BufferId>> parameters_;
+  std::map<std::pair<NodeId, size_t>, BufferId> unwanted_;  // gradients of frozen parameters whose op writes them beside others'
+  std::map<std::pair<NodeId, std::string>, BufferId> saved_;
   struct Made {
-    std::map<int, BufferId> values;
-    std::map<std::pair<int, std::string>, BufferId> saved;
+    std::map<Value, BufferId> values;
+    std::map<std::pair<NodeId, std::string>, BufferId> saved;
   };
   std::optional<Made> by_forward_;  // what a backward begins with, whatever the one before it has recomputed
 };

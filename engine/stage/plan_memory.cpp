@@ -28,7 +28,8 @@ class Peak {
 
 }  // namespace
 
-BlockCount count_blocks(const schedules::Plan& plan, int stage) {
+BlockCount count_blocks(const schedules::Plan& plan, StageId of) {
+  const int stage = of.number();
   using schedules::ActionType;
   const bool inference = schedules::is_inference(plan);
   const int rank = plan.rank_of(stage);

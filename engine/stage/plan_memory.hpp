@@ -1,6 +1,7 @@
 // How many blocks of activations and gradients a stage needs at once when a rank walks its plan.
 #pragma once
 
+#include <ppengine/engine/graph/ids.hpp>
 #include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::engine {
@@ -11,7 +12,7 @@ struct BlockCount {
 };
 
 // The plan must be lowered.
-BlockCount count_blocks(const schedules::Plan& plan, int stage);
+BlockCount count_blocks(const schedules::Plan& plan, StageId stage);
 
 // Sharded: how many of a rank's stages are gathered at once at most, and how many have whole gradients (from their first weight gradient
 // until REDUCE_GRAD). ConfigError where the plan uses a stage that it has not gathered.

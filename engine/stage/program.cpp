@@ -16,12 +16,12 @@ namespace {
 // In which programs a buffer occurs, as bits.
 enum Use : unsigned { in_forward = 1, in_full = 2, in_input = 4, in_weight = 8 };
 
-void mark(std::vector<unsigned>& uses, const Program& program, unsigned bit) {
+void mark(IdVector<BufferId, unsigned>& uses, const Program& program, unsigned bit) {
   for (const Instruction& instruction : program) {
     for (BufferId id : instruction.reads)
-      if (id != no_buffer) uses[static_cast<size_t>(id)] |= bit;
+      if (id != no_buffer) uses[id] |= bit;
     for (BufferId id : instruction.writes)
-      if (id != no_buffer) uses[static_cast<size_t>(id)] |= bit;
+      if (id != no_buffer) uses[id] |= bit;
   }
 }
 
@@ -30,11 +30,11 @@ struct Interval {
   size_t begin, end;  // instructions, both included
 };
 
-std::vector<Interval> intervals(const Program& program, const std::vector<BufferInfo>& buffers) {
+std::vector<Interval> intervals(const Program& program, const Buffers& buffers) {
   std::map<BufferId, Interval> found;
   for (size_t i = 0; i < program.size(); ++i) {
     auto touch = [&](BufferId id) {
-      if (id == no_buffer || buffers[static_cast<size_t>(id)].placed) return;
+      if (id == no_buffer || buffers[id].placed) return;
       auto [at, fresh] = found.try_emplace(id, Interval{id, i, i});
       if (!fresh) at->second.end = i;
     };
@@ -48,9 +48,9 @@ std::vector<Interval> intervals(const Program& program, const std::vector<Buffer
 }
 
 // Largest first, each at the lowest offset that is free during its whole life.
-size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program) {
+size_t place_workspace(Buffers& buffers, const Program& program) {
   auto list = intervals(program, buffers);
-  auto bytes = [&](const Interval& one) { return ops::align_up(buffers[static_cast<size_t>(one.id)].bytes); };
+  auto bytes = [&](const Interval& one) { return ops::align_up(buffers[one.id].bytes); };
   std::ranges::stable_sort(list, [&](const auto& a, const auto& b) { return bytes(a) > bytes(b); });
   std::vector<Interval> placed;
   size_t peak = 0;
@@ -58,7 +58,7 @@ size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program)
     std::vector<std::pair<size_t, size_t>> taken;  // [begin, end) of those that live at the same time
     for (const Interval& other : placed)
       if (other.begin <= one.end && one.begin <= other.end) {
-        const size_t offset = buffers[static_cast<size_t>(other.id)].offset;
+        const size_t offset = buffers[other.id].offset;
         taken.emplace_back(offset, offset + bytes(other));
       }
     std::ranges::sort(taken);
@@ -67,7 +67,7 @@ size_t place_workspace(std::vector<BufferInfo>& buffers, const Program& program)
       if (offset + bytes(one) <= begin) break;
       offset = std::max(offset, end);
     }
-    BufferInfo& info = buffers[static_cast<size_t>(one.id)];
+    BufferInfo& info = buffers[one.id];
     info.region = Region::workspace;
     info.offset = offset;
     info.placed = true;
@@ -121,15 +121,15 @@ void execute_together(const Program& first, const Run& first_run, const Program&
   }
 }
 
-Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input,
+Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input,
                      const Program& weight) {
-  std::vector<unsigned> uses(buffers.size());
+  IdVector<BufferId, unsigned> uses(buffers.size());
   mark(uses, forward, in_forward);
   mark(uses, full, in_full);
   mark(uses, input, in_input);
   mark(uses, weight, in_weight);
   Layout layout;
-  for (size_t i = 0; i < buffers.size(); ++i) {
+  for (BufferId i : buffers.ids()) {
     if (buffers[i].placed) continue;
     const bool from_forward = uses[i] & in_forward;
     const bool later = uses[i] & (in_full | in_input | in_weight);

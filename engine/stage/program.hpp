@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <ppengine/base/ids.hpp>
 #include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::comm {
@@ -33,8 +34,8 @@ enum class Region : uint8_t {
 };
 constexpr int region_count = 13;
 
-using BufferId = int;
-constexpr BufferId no_buffer = -1;
+using BufferId = Id<struct BufferTag>;
+constexpr BufferId no_buffer;
 
 struct BufferInfo {
   size_t bytes = 0;
@@ -43,6 +44,8 @@ struct BufferInfo {
   bool pinned = false;  // it stays in the activations whoever uses it; the offset is not decided
   bool placed = false;  // region and offset are final
 };
+
+using Buffers = IdVector<BufferId, BufferInfo>;
 
 struct Run;
 struct Instruction;
@@ -69,7 +72,7 @@ class Profile {
 // What an instruction sees when it runs.
 struct Run {
   ops::Stream& stream;
-  const std::vector<BufferInfo>& buffers;
+  const Buffers& buffers;
   std::byte* base[region_count];
   float loss_weight = 1.0f;              // one over the valid tokens of the global batch
   bool accumulate = false;               // weight gradients: add to what is there
@@ -83,7 +86,7 @@ struct Run {
 
   void* at(BufferId id) const {
     if (id == no_buffer) return nullptr;
-    const BufferInfo& buffer = buffers[static_cast<size_t>(id)];
+    const BufferInfo& buffer = buffers[id];
     return base[static_cast<int>(buffer.region)] + buffer.offset;
   }
   template <class T>
@@ -115,7 +118,7 @@ struct Layout {
   size_t activations = 0, gradients = 0, workspace = 0;  // bytes of one block each
 };
 // split: the programs I and W (may be empty); full: B (may be empty).
-Layout place_buffers(std::vector<BufferInfo>& buffers, const Program& forward, const Program& full, const Program& input,
+Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input,
                      const Program& weight);
 
 }  // namespace ppengine::engine

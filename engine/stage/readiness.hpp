@@ -9,19 +9,19 @@
 namespace ppengine::engine {
 
 // Nodes of the stage that the loss, the output, a later stage or a cache depends on; ascending.
-std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss, bool output, bool cache);
+std::vector<NodeId> needed_nodes(const Graph& graph, const StageCut& cut, bool loss, bool output, bool cache);
 // By node: whether one row of its output is enough where the graph's output is wanted of that row alone.
-std::vector<bool> one_row_nodes(const Graph& graph);
+IdVector<NodeId, bool> one_row_nodes(const Graph& graph);
 
 struct GradientOrder {
-  std::vector<int> used;    // parameters in the order in which their gradients are final: that of the backward's weight halves
-  std::vector<int> unused;  // of the stage, but the loss does not depend on them
-  std::vector<int> frozen;  // get none
+  std::vector<ParameterId> used;    // parameters in the order in which their gradients are final: that of the backward's weight halves
+  std::vector<ParameterId> unused;  // of the stage, but the loss does not depend on them
+  std::vector<ParameterId> frozen;  // get none
 };
 // A table of which a batch touches few rows: the others' gradient is zero.
 struct RowTable {
-  int parameter = 0;
-  int tokens = 0;           // the model's input that names rows
+  ParameterId parameter = {};
+  Value tokens = {};        // the model's input that names rows
   int64_t first_token = 0;  // of row 0
   int64_t rows = 0, width = 0;
 };

@@ -38,12 +38,12 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
     const std::vector<std::int64_t> dims{n, channels, s};
     const std::size_t bytes = static_cast<std::size_t>(channels) * sizeof(float);
     // Running statistics are no parameters of this node, which would ask for their gradients: they are looked up as another node's.
-    const auto running = [=, node = &c.node, index = c.graph.values()[static_cast<std::size_t>(c.node.output)].producer](Emitter& emit) {
+    const auto running = [=, node = &c.node, index = c.graph.values()[c.node.output].producer](Emitter& emit) {
       Node holder = *node;
-      holder.parameters = {how.mean.parameter, how.variance.parameter};
-      emit.set_node(holder, index, -1);
+      holder.parameters = {ParameterId(how.mean.parameter), ParameterId(how.variance.parameter)};
+      emit.set_node(holder, index, {});
       const std::pair found(emit.parameter(0), emit.parameter(1));
-      emit.set_node(*node, index, -1);
+      emit.set_node(*node, index, {});
       return found;
     };
     const std::string eps = number_text(how.epsilon);

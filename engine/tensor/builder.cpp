@@ -88,7 +88,7 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
   const Dim count = count_of(shape);
   if (!flops) flops = [count](std::int64_t samples) { return double(count.at(samples)); };
   std::vector<Value> values;
-  for (const TensorRef& one : inputs) values.push_back({value_of(one)});
+  for (const TensorRef& one : inputs) values.emplace_back(value_of(one));
   const ValueKind what = kind_of_value == ValueKind::loss ? kind_of_value : type == 'f' ? ValueKind::activation : ValueKind::tokens;
   if (fixed_batch_ > 0)
     compile = [inner = std::move(compile), samples = fixed_batch_](const TensorCompile& c) {
@@ -100,21 +100,22 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
     };
   const bool even = fixed_batch_ > 0 && count.fixed % fixed_batch_ == 0;
   const std::int64_t width = even ? count.fixed / fixed_batch_ : count.batch, beside = even ? 0 : count.fixed;
-  const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit), values, parameters,
+  const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit), values,
+                                 std::vector<ParameterId>(parameters.begin(), parameters.end()),
                                  width, beside, what, differentiable);
-  return dense_ref(made.id, shape, type);
+  return dense_ref(made.number(), shape, type);
 }
 
 TensorRef TensorBuilder::input(const std::string& name, const Dims& shape, char type) {
   const Dim count = count_of(shape);
   if (count.fixed != 0 && (fixed_batch_ == 0 || shape.empty() || !shape[0].is(fixed_batch_))) throw ConfigError(fmt::format("the input '{}' {} has no batch in its first dimension", name, text_of(shape)));
   const Value made = graph_.tensor_input(name, fixed_batch_ > 0 ? count.fixed / fixed_batch_ : count.batch, type == 'f' ? ValueKind::activation : ValueKind::tokens);
-  return dense_ref(made.id, shape, type);
+  return dense_ref(made.number(), shape, type);
 }
 
 TensorRef TensorBuilder::parameter(int id) {
   Dims shape;
-  for (std::int64_t size : graph_.parameters()[static_cast<std::size_t>(id)].shape.dims()) shape.emplace_back(size);
+  for (std::int64_t size : graph_.parameters()[ParameterId(id)].shape.dims()) shape.emplace_back(size);
   TensorRef ref = dense_ref(-1, shape, 'f');
   ref.parameter = id;
   return ref;
@@ -128,7 +129,7 @@ TensorRef TensorBuilder::read(const TensorRef& src, bool trained) {
   }
   if (src.value >= 0 || src.parameter < 0) return src;
   const auto compile = [](const TensorCompile& c) {
-    const auto count = c.graph.parameters()[static_cast<std::size_t>(c.node.parameters[0])].shape.count();
+    const auto count = c.graph.parameters()[c.node.parameters[0]].shape.count();
     return TensorEmission{[output = c.node.output](Emitter& emit) { emit.set_value(output, emit.parameter(0)); },
                           [count](Emitter& emit) {
                             const BufferId from = emit.output_gradient(), to = emit.parameter_gradient(0);
@@ -140,7 +141,7 @@ TensorRef TensorBuilder::read(const TensorRef& src, bool trained) {
                             });
                           }};
   };
-  graph_.parameter_info(src.parameter).fixed_layout = true;
+  graph_.parameter_info(ParameterId(src.parameter)).fixed_layout = true;
   const TensorRef whole = parameter(src.parameter);
   const TensorRef made = add_node("parameter", {}, {src.parameter}, whole.shape, 'f', compile, [](std::int64_t) { return 0.0; }, trained);
   TensorRef view = src;

@@ -58,13 +58,13 @@ bool same_view(const TensorRef& a, const TensorRef& b) {
 std::vector<bool> FusionPlan::into_reader(const Graph& graph) const {
   std::vector<int> readers(graph.values().size(), 0);
   for (const Node& node : graph.nodes())
-    for (int input : node.inputs) ++readers[static_cast<std::size_t>(input)];
+    for (Value input : node.inputs) ++readers[input.index()];
   std::vector<bool> result(made_.size(), false);
   std::map<int, std::size_t> makers;
   for (std::size_t i = 0; i < made_.size(); ++i) {
     for (int value : made_[i].reads) {
       const auto maker = makers.find(value);
-      if (maker == makers.end() || readers[static_cast<std::size_t>(value)] != 1 || value == graph.output_value()) continue;
+      if (maker == makers.end() || readers[static_cast<std::size_t>(value)] != 1 || Value(value) == graph.output_value()) continue;
       result[maker->second] = made_[maker->second].shape == made_[i].shape;
     }
     makers[made_[i].value] = i;

@@ -202,7 +202,7 @@ void TensorBuilder::cross_entropy_loss(const TensorRef& given, const TensorRef& 
     return TensorEmission{forward, backward};
   };
   const TensorRef loss = add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
-  graph_.loss({loss.value});
+  graph_.loss(Value(loss.value));
 }
 
 void TensorBuilder::sum_loss(const TensorRef& given, const Dim& divisor) {
@@ -229,7 +229,7 @@ void TensorBuilder::sum_loss(const TensorRef& given, const Dim& divisor) {
     return TensorEmission{forward, backward};
   };
   const TensorRef loss = add_node("loss", {src}, {}, {}, 'f', compile, {}, true, ValueKind::loss);
-  graph_.loss({loss.value});
+  graph_.loss(Value(loss.value));
 }
 
 }  // namespace ppengine::engine

@@ -129,7 +129,7 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
     return bias.exists() ? apply("$0 + $1", {"$g", "$g"}, {shaped, bias}) : shaped;
   }
   const TensorRef src = dense(read(from));
-  ParameterInfo& info = graph_.parameter_info(weight.parameter);
+  ParameterInfo& info = graph_.parameter_info(ParameterId(weight.parameter));
   info.linear_weight = true;
   info.file_layout = layout;
   const std::int64_t in = info.shape[out_in ? 1 : 0], outs = info.shape[out_in ? 0 : 1];
@@ -143,7 +143,7 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
   const auto compile = [=](const TensorCompile& c) {
     ops::LinearSpec spec;
     spec.rows = rows.at(c.samples), spec.in = in, spec.out = outs, spec.bias = has_bias;
-    spec.layout = storage_layout(c.device, c.graph.parameters()[static_cast<std::size_t>(c.node.parameters[0])]);
+    spec.layout = storage_layout(c.device, c.graph.parameters()[c.node.parameters[0]]);
     spec.add_diff_src = c.plan.add_gradient[0];
     const std::shared_ptr<ops::Linear> op = ops::Linear::make(c.device, spec);
     const auto forward = [=](Emitter& emit) {
@@ -260,7 +260,7 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
     one.emplace_back(1);
     return apply("$0", {fmt::format("$1 == {} ? 0.0f : $g", padding), ""}, {taken, reshape(ids, one)});
   }
-  graph_.parameter_info(table.parameter).fixed_layout = true;
+  graph_.parameter_info(ParameterId(table.parameter)).fixed_layout = true;
   const std::int64_t vocabulary = table.shape[0].fixed, width = table.shape[1].fixed;
   const Dim count = count_of(ids.shape);
   const auto compile = [=](const TensorCompile& c) {

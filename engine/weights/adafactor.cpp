@@ -24,10 +24,10 @@ AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& opt
   const auto room = [&](int64_t count) { return ops::Buffer(model.device(), static_cast<size_t>(count) * sizeof(float), &model.memory()); };
   ops::Stream stream(model.device());
   int64_t largest = 1, side = 1;
-  for (int stage : model.stages())
+  for (StageId stage : model.stages())
     for (const ParameterRange& range : model.parameters(stage).ranges()) {
       if (!model.parameters(stage).bucket_of(range).reduced()) continue;  // never gets a gradient
-      const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+      const ParameterInfo& info = model.graph().parameters()[range.id];
       if (info.placement.is_split()) throw ConfigError("--optimizer adafactor works on whole matrices: it does not go with --tp");
       if (info.shape.rank() > 2) throw ConfigError(fmt::format("--optimizer adafactor: {} has more than two dimensions", info.name));
       Means means;
@@ -72,12 +72,12 @@ double AdafactorUpdates::root_mean_square(ops::Stream& stream, const float* valu
   return std::sqrt(double(squares) / double(count));
 }
 
-void AdafactorUpdates::update(ops::Stream& stream, int stage, size_t bucket, int64_t step, double lr, double gradient_scale) {
+void AdafactorUpdates::update(ops::Stream& stream, StageId stage, size_t bucket, int64_t step, double lr, double gradient_scale) {
   ParameterStore& store = model_.parameters(stage);
   if (!store.buckets()[bucket].reduced()) return;
   const auto weight = static_cast<float>(std::pow(double(step), beta2_decay));
   const double rate = std::min(lr, 1.0 / std::sqrt(double(step)));
-  for (int id : store.buckets()[bucket].parameters) {
+  for (ParameterId id : store.buckets()[bucket].parameters) {
     Means& means = means_.at({stage, id});
     const ParameterRange& range = *store.find(id);
     const int64_t count = means.rows * means.columns;
@@ -100,7 +100,7 @@ void AdafactorUpdates::update(ops::Stream& stream, int stage, size_t bucket, int
   }
 }
 
-std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, int stage) const {
+std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, StageId stage) const {
   const ParameterStore& store = model_.parameters(stage);
   std::vector<float> flat(store.trained_count());
   for (const auto& [key, means] : means_) {
@@ -123,7 +123,7 @@ std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, int stage) cons
   return flat;
 }
 
-void AdafactorUpdates::collect(ops::Stream& stream, int stage, const std::vector<float>& flat) {
+void AdafactorUpdates::collect(ops::Stream& stream, StageId stage, const std::vector<float>& flat) {
   const ParameterStore& store = model_.parameters(stage);
   for (auto& [key, means] : means_) {
     if (key.first != stage) continue;

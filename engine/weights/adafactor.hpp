@@ -13,11 +13,11 @@ class AdafactorUpdates {
   // ConfigError where parameters are sharded, or divided over tensor-parallel ranks: a parameter must be whole.
   AdafactorUpdates(ModelRank& model, const OptimizerOptions& options);
 
-  void update(ops::Stream& stream, int stage, size_t bucket, int64_t step, double lr, double gradient_scale);
+  void update(ops::Stream& stream, StageId stage, size_t bucket, int64_t step, double lr, double gradient_scale);
   // The second moments that the means stand for, at the parameters' places of a flat buffer of the stage on the host; and back. Row and
   // column means of these are the means themselves.
-  std::vector<float> expand(ops::Stream& stream, int stage) const;
-  void collect(ops::Stream& stream, int stage, const std::vector<float>& flat);
+  std::vector<float> expand(ops::Stream& stream, StageId stage) const;
+  void collect(ops::Stream& stream, StageId stage, const std::vector<float>& flat);
 
  private:
   struct Means {
@@ -29,7 +29,7 @@ class AdafactorUpdates {
 
   ModelRank& model_;
   OptimizerOptions options_;
-  std::map<std::pair<int, int>, Means> means_;  // by stage and parameter
+  std::map<std::pair<StageId, ParameterId>, Means> means_;  // by stage and parameter
   ops::Buffer squares_, turned_, sums_, scratch_;
 };
 

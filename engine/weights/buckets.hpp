@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <ppengine/engine/graph/ids.hpp>
 #include <ppengine/ops/device/memory.hpp>
 
 namespace ppengine::engine {
@@ -35,7 +36,7 @@ constexpr size_t flat_alignment = ops::buffer_alignment / sizeof(uint16_t);
 
 // A parameter that wants a place.
 struct FlatItem {
-  int id = 0;
+  ParameterId id = {};
   size_t count = 0;  // elements
   int key = 0;       // negative: not reduced (its gradient is never written); such ones come last
 };
@@ -44,13 +45,13 @@ struct FlatItem {
 struct Bucket {
   size_t begin = 0, end = 0;
   int key = 0;
-  std::vector<int> parameters;  // ids, in the order of their offsets
+  std::vector<ParameterId> parameters;  // in the order of their offsets
   bool reduced() const { return key >= 0; }
   size_t count() const { return end - begin; }
 };
 
 struct FlatPlace {
-  int id = 0;
+  ParameterId id = {};
   size_t offset = 0, count = 0;
 };
 

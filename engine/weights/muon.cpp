@@ -45,7 +45,7 @@ MuonUpdates::MuonUpdates(ModelRank& model, const OptimizerOptions& options) : mo
   scratch_ = ops::Buffer(model.device(), ops::reduce_workspace() + ops::buffer_alignment, &model.memory());
 }
 
-bool MuonUpdates::has(int parameter) const { return is_hidden_matrix(model_.graph().parameters()[static_cast<size_t>(parameter)]); }
+bool MuonUpdates::has(ParameterId parameter) const { return is_hidden_matrix(model_.graph().parameters()[parameter]); }
 
 MuonUpdates::Products& MuonUpdates::products(int64_t rows, int64_t columns, bool transposed) {
   Products& found = products_[{rows, columns, transposed}];
@@ -81,14 +81,14 @@ void MuonUpdates::orthogonalise(ops::Stream& stream, int64_t rows, int64_t colum
   }
 }
 
-bool MuonUpdates::update(ops::Stream& stream, int stage, size_t bucket, float* momentum, double lr, double gradient_scale) {
+bool MuonUpdates::update(ops::Stream& stream, StageId stage, size_t bucket, float* momentum, double lr, double gradient_scale) {
   ParameterStore& store = model_.parameters(stage);
   if (!store.buckets()[bucket].reduced()) return false;
   bool any = false;
-  for (int id : store.buckets()[bucket].parameters) {
+  for (ParameterId id : store.buckets()[bucket].parameters) {
     if (!has(id)) continue;
     any = true;
-    const ParameterInfo& info = model_.graph().parameters()[static_cast<size_t>(id)];
+    const ParameterInfo& info = model_.graph().parameters()[id];
     const ParameterRange& range = *store.find(id);
     const int64_t stored_rows = info.shape[range.transposed ? 1 : 0], stored_columns = info.shape[range.transposed ? 0 : 1];
     const auto count = static_cast<int64_t>(range.count);

@@ -16,9 +16,9 @@ class MuonUpdates {
   MuonUpdates(ModelRank& model, const OptimizerOptions& options);
 
   // Whether a parameter is updated here: linears' weights but for the head's and tied ones.
-  bool has(int parameter) const;
+  bool has(ParameterId parameter) const;
   // The matrices of a bucket; false where it has none.
-  bool update(ops::Stream& stream, int stage, size_t bucket, float* momentum, double lr, double gradient_scale);
+  bool update(ops::Stream& stream, StageId stage, size_t bucket, float* momentum, double lr, double gradient_scale);
 
  private:
   struct Products {  // of a Newton-Schulz iteration on [rows, columns], rows <= columns

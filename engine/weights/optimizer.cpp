@@ -62,20 +62,20 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_
   if (options.state_type != ops::Type::f32 && options.kind != OptimizerKind::adamw)
     throw ConfigError(fmt::format("--state-type bf16 is for --optimizer adamw, not {}", name_of(options.kind)));
   ops::Stream stream(model.device());
-  for (int index : model.stages()) {
+  for (StageId index : model.stages()) {
     Stage stage{index, {}, {}};
     const ParameterStore& parameters = model.parameters(index);
     stage.buckets.resize(parameters.buckets().size());
     for (const ParameterPiece& piece : parameters.pieces()) {
-      const ParameterRange& range = parameters.ranges()[static_cast<size_t>(piece.range)];
-      if (!parameters.buckets()[static_cast<size_t>(range.bucket)].reduced()) continue;  // never gets a gradient
+      const ParameterRange& range = parameters.ranges()[piece.range];
+      if (!parameters.buckets()[range.bucket].reduced()) continue;  // never gets a gradient
       if (muon_ && muon_->has(range.id)) continue;
-      const bool spared = !options.decay_1d && model.graph().parameters()[static_cast<size_t>(range.id)].shape.rank() < 2;
+      const bool spared = !options.decay_1d && model.graph().parameters()[range.id].shape.rank() < 2;
       const float decay = spared ? 0.0f : static_cast<float>(options.weight_decay);
       // Neighbours with the same decay are one range, so that a step is few launches. With the gap behind the last one: then no element
       // falls into what is left after the kernel's full vectors, where the compiler may round otherwise, and replicas whose neighbours
       // differ (tensor-parallel ranks) stay equal bit for bit.
-      auto& ranges = stage.buckets[static_cast<size_t>(range.bucket)];
+      auto& ranges = stage.buckets[range.bucket];
       const bool apart = muon_ && !ranges.empty() && ranges.back().offset + ranges.back().count != piece.local;  // a matrix lies between
       if (ranges.empty() || ranges.back().decay != decay || apart) ranges.push_back({piece.local, 0, decay});
       ranges.back().count = ops::align_up(piece.local + piece.count, flat_alignment) - ranges.back().offset;
@@ -98,13 +98,13 @@ std::vector<std::string> Optimizer::state_names() const {
   return {};
 }
 
-const Optimizer::Stage& Optimizer::find(int stage) const {
+const Optimizer::Stage& Optimizer::find(StageId stage) const {
   const auto found = std::ranges::find(stages_, stage, &Stage::index);
   PPENGINE_ASSERT(found != stages_.end());
   return *found;
 }
 
-float* Optimizer::state(int stage, size_t which) {
+float* Optimizer::state(StageId stage, size_t which) {
   if (adafactor_) {
     ops::Stream stream(model_.device());
     const std::vector<float> flat = adafactor_->expand(stream, stage);
@@ -123,7 +123,7 @@ float* Optimizer::state(int stage, size_t which) {
   return wide_.as<float>();
 }
 
-void Optimizer::store_state(int stage, size_t which) {
+void Optimizer::store_state(StageId stage, size_t which) {
   if (adafactor_) {
     ops::Stream stream(model_.device());
     std::vector<float> flat(model_.parameters(stage).trained_count());
@@ -163,7 +163,7 @@ void Optimizer::adamw(ops::Stream& stream, const Stage& stage, const Range& rang
     ops::adamw_narrow(stream, step, values, gradients, stage.state[0].at(at), stage.state[1].at(at), copy, count);
 }
 
-void Optimizer::update(ops::Stream& stream, int index, size_t bucket, double lr, double gradient_scale) {
+void Optimizer::update(ops::Stream& stream, StageId index, size_t bucket, double lr, double gradient_scale) {
   const Stage& stage = find(index);
   ParameterStore& parameters = model_.parameters(index);
   if (!stage.buckets[bucket].empty()) parameters.set_gathered(false);

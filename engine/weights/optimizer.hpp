@@ -51,7 +51,7 @@ class Optimizer {
   void step(ops::Stream& stream, double lr, double gradient_scale);
   // The same bucket by bucket: begin_step, then every bucket of every stage once, in any order.
   void begin_step() { ++steps_; }
-  void update(ops::Stream& stream, int stage, size_t bucket, double lr, double gradient_scale);
+  void update(ops::Stream& stream, StageId stage, size_t bucket, double lr, double gradient_scale);
   int64_t steps() const { return steps_; }  // updates so far
   void set_steps(int64_t steps) { steps_ = steps; }
 
@@ -59,8 +59,8 @@ class Optimizer {
   // The state that a checkpoint holds beside each parameter: "exp_avg", "exp_avg_sq" or "momentum_buffer".
   std::vector<std::string> state_names() const;
   // In f32: itself, or where it is kept narrower a copy until the next call, which store_state puts back.
-  float* state(int stage, size_t which);
-  void store_state(int stage, size_t which);
+  float* state(StageId stage, size_t which);
+  void store_state(StageId stage, size_t which);
 
  private:
   struct Range {  // of this rank's parts, with one weight decay
@@ -68,13 +68,13 @@ class Optimizer {
     float decay;
   };
   struct Stage {
-    int index;
+    StageId index;
     std::vector<std::vector<Range>> buckets;
     std::vector<ops::Buffer> state;
   };
   void adamw(ops::Stream& stream, const Stage& stage, const Range& range, float* values, const float* gradients, void* copy, double lr,
              double gradient_scale);
-  const Stage& find(int stage) const;
+  const Stage& find(StageId stage) const;
   ModelRank& model_;
   OptimizerOptions options_;
   std::vector<Stage> stages_;

@@ -77,12 +77,12 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
   return {storage, info.shape[out_in ? 0 : 1], info.shape[out_in ? 1 : 0]};
 }
 
-FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids) {
+FlatLayout plain_layout(const Graph& graph, const std::vector<ParameterId>& ids) {
   std::vector<FlatItem> items;
   items.reserve(ids.size());
   for (const bool packed : {false, true})  // packed ones last
-    for (int id : ids) {
-      const ParameterInfo& info = graph.parameters()[static_cast<size_t>(id)];
+    for (ParameterId id : ids) {
+      const ParameterInfo& info = graph.parameters()[id];
       if (info.is_packed() == packed) items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
     }
   return make_layout(items, {.caps = {SIZE_MAX}});
@@ -97,7 +97,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
   size_t bucket = 0, packed_bytes = 0;
   for (const FlatPlace& place : layout_.places) {
     while (place.offset >= layout_.buckets[bucket].end) ++bucket;
-    const ParameterInfo& info = graph.parameters()[static_cast<size_t>(place.id)];
+    const ParameterInfo& info = graph.parameters()[place.id];
     const ops::WeightStorage storage = storage_of(info);
     const bool narrow = storage.format != ops::WeightFormat::f32;
     if (info.is_packed() && !packed && packed_bytes == 0) {  // from here on packed ones lie behind the values
@@ -109,7 +109,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     PPENGINE_ASSERT(packed || narrow == apart);
     const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
     ParameterRange range{
-        place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, static_cast<int>(bucket)};
+        place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, bucket};
     range.compute_offset = apart ? packed_bytes : range.offset * ops::size_of(compute);
     range.compute_bytes = narrow ? packed_weight(info, storage).bytes() : range.count * ops::size_of(compute);
     if (apart) packed_bytes += ops::align_up(range.compute_bytes);
@@ -118,7 +118,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
     const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
     if (first < last)
-      pieces_.push_back({static_cast<int>(ranges_.size() - 1), first - place.offset, local_begin(in) + first - begin, last - first});
+      pieces_.push_back({ranges_.size() - 1, first - place.offset, local_begin(in) + first - begin, last - first});
   }
   const auto room = [&](bool whole) { return whole ? layout_.count : local_count(); };
   if (packed)
@@ -141,7 +141,7 @@ ops::WeightStorage ParameterStore::storage_of(const ParameterInfo& info) const {
   return info.linear_weight ? weights_ : ops::WeightStorage{};
 }
 
-const ParameterRange* ParameterStore::find(int id) const {
+const ParameterRange* ParameterStore::find(ParameterId id) const {
   const auto found = std::ranges::find(ranges_, id, &ParameterRange::id);
   return found == ranges_.end() ? nullptr : &*found;
 }
@@ -159,8 +159,8 @@ std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
 void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
   std::vector<float> host;
   for (const ParameterRange& range : ranges_) {
-    host.resize(static_cast<size_t>(graph_.parameters()[static_cast<size_t>(range.id)].whole_shape().count()));
-    make_initial(graph_.parameters()[static_cast<size_t>(range.id)], seed, host);
+    host.resize(static_cast<size_t>(graph_.parameters()[range.id].whole_shape().count()));
+    make_initial(graph_.parameters()[range.id], seed, host);
     load(stream, range, host);
   }
   refresh(stream);
@@ -178,7 +178,7 @@ void ParameterStore::load_state(ops::Stream& stream, const ParameterRange& range
 
 void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift,
                            std::span<const float> whole) const {
-  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const ParameterInfo& info = graph_.parameters()[range.id];
   PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
   if (divides_inputs(info) && storage_of(info).has_scales()) {
     const auto packed = pack_whole_and_take(info, whole);
@@ -206,7 +206,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
   }
   if (packs) return load_packed(stream, range, {source, range.count});
   for (const ParameterPiece& piece : pieces_) {
-    if (&ranges_[static_cast<size_t>(piece.range)] != &range) continue;
+    if (&ranges_[piece.range] != &range) continue;
     float* const to = target + shift + piece.local;
     const float* const from = source + piece.from;
     if (in_place)
@@ -241,7 +241,7 @@ std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& 
 }
 
 void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const {
-  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const ParameterInfo& info = graph_.parameters()[range.id];
   std::byte* const target = static_cast<std::byte*>(compute()) + range.compute_offset;
   std::vector<std::byte> packed;
   const void* from = source.data();
@@ -257,7 +257,7 @@ void ParameterStore::load_packed(ops::Stream& stream, const ParameterRange& rang
 }
 
 void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, const float* flat, std::span<float> part) const {
-  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const ParameterInfo& info = graph_.parameters()[range.id];
   PPENGINE_ASSERT(part.size() == range.count);
   std::vector<float> stored(range.transposed ? range.count : 0);
   float* target = range.transposed ? stored.data() : part.data();

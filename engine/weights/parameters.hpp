@@ -21,12 +21,12 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
 ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStorage& storage);
 
 struct ParameterRange {
-  int id = 0;         // in the graph
+  ParameterId id = {};  // in the graph
   size_t offset = 0;  // in the flat buffer of the whole stage, in elements; aligned
   size_t count = 0;
   bool transposed = false;                       // against the file
   size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads
-  int bucket = 0;
+  size_t bucket = 0;
 };
 
 // Several ranks that share one stage's parameters, and which of them this is. What compute reads and the gradients may have room for all
@@ -38,14 +38,14 @@ struct Shard {
 
 // A part of a parameter that lies in this rank's buffers: all of it when nothing is sharded.
 struct ParameterPiece {
-  int range = 0;     // index in ranges()
+  size_t range = 0;  // index in ranges()
   size_t from = 0;   // element of the parameter, as it is stored
   size_t local = 0;  // element of this rank's parts, one after the other
   size_t count = 0;
 };
 
 // The parameters one after the other, in one bucket: where nothing is reduced.
-FlatLayout plain_layout(const Graph& graph, const std::vector<int>& ids);
+FlatLayout plain_layout(const Graph& graph, const std::vector<ParameterId>& ids);
 
 class ParameterStore {
  public:
@@ -53,7 +53,7 @@ class ParameterStore {
                  ops::MemoryCounter* counter = nullptr, Shard shard = {}, const ops::WeightStorage& weights = {});
 
   const std::vector<ParameterRange>& ranges() const { return ranges_; }  // by offset
-  const ParameterRange* find(int id) const;
+  const ParameterRange* find(ParameterId id) const;
   const std::vector<Bucket>& buckets() const { return layout_.buckets; }
   size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
   // Of that, what lies in values() in f32: packed weights (ParameterInfo::storage) come last.
@@ -72,7 +72,7 @@ class ParameterStore {
   size_t gradient_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_gradients); }
   size_t compute_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_weights); }
   bool whole_values() const { return shard_.whole_weights && compute_type_ == ops::Type::f32; }
-  const Bucket& bucket_of(const ParameterRange& range) const { return layout_.buckets[static_cast<size_t>(range.bucket)]; }
+  const Bucket& bucket_of(const ParameterRange& range) const { return layout_.buckets[range.bucket]; }
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }  // by local
   // Parts of the gradients' flat buffer that belong to no parameter: [begin, end). Few and short.
   std::vector<std::pair<size_t, size_t>> gaps() const;

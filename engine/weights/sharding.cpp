@@ -9,7 +9,7 @@
 
 namespace ppengine::engine {
 
-Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores,
+Sharding::Sharding(const ShardingOptions& options, std::vector<StageId> stages, std::vector<ParameterStore*> stores,
                    const std::shared_ptr<ops::Device>& device, bool training, ops::MemoryCounter& counter)
     : data_(*options.data), stages_(std::move(stages)), stores_(std::move(stores)), device_(device), counter_(counter) {
   for (const ParameterStore* one : stores_) {
@@ -26,13 +26,13 @@ Sharding::Sharding(const ShardingOptions& options, std::vector<int> stages, std:
   gradient_memory_ = ops::Buffer(device, gradient_stride_ * gradient_blocks_.size(), &counter);
 }
 
-ParameterStore& Sharding::store(int stage) const {
+ParameterStore& Sharding::store(StageId stage) const {
   const auto found = std::ranges::find(stages_, stage);
   PPENGINE_ASSERT(found != stages_.end());
   return *stores_[static_cast<size_t>(found - stages_.begin())];
 }
 
-Sharding::Block* Sharding::find(std::vector<Block>& blocks, int stage) const {
+Sharding::Block* Sharding::find(std::vector<Block>& blocks, StageId stage) const {
   const auto found = std::ranges::find_if(blocks, [&](const Block& one) { return one.stage == stage && !one.free; });
   return found == blocks.end() ? nullptr : &*found;
 }
@@ -42,11 +42,11 @@ comm::Pending Sharding::gather_bucket(const Bucket& bucket, const void* part, vo
                           bucket.count() / static_cast<size_t>(data_.size()), type, after);
 }
 
-void Sharding::unshard(int stage, ops::Stream& after) {
+void Sharding::unshard(StageId stage, ops::Stream& after) {
   if (find(parameter_blocks_, stage)) return;
   const auto block = std::ranges::find_if(parameter_blocks_, &Block::free);
   if (block == parameter_blocks_.end())
-    throw Error(fmt::format("stage {}: the plan gathers more than {} stages at a time", stage, parameter_blocks_.size()));
+    throw Error(fmt::format("stage {}: the plan gathers more than {} stages at a time", stage.number(), parameter_blocks_.size()));
   block->stage = stage;
   block->free = false;
   ParameterStore& from = store(stage);
@@ -60,21 +60,21 @@ void Sharding::unshard(int stage, ops::Stream& after) {
   from.set_gathered(true);
 }
 
-void Sharding::wait(int stage, ops::Stream& stream) {
+void Sharding::wait(StageId stage, ops::Stream& stream) {
   Block* block = find(parameter_blocks_, stage);
-  if (!block) throw Error(fmt::format("stage {} is used before its UNSHARD: the plan must gather it first", stage));
+  if (!block) throw Error(fmt::format("stage {} is used before its UNSHARD: the plan must gather it first", stage.number()));
   for (const comm::Pending& one : block->gathering) one.wait_on(stream);
   block->gathering.clear();
 }
 
-std::byte* Sharding::parameters(int stage) const {
+std::byte* Sharding::parameters(StageId stage) const {
   const Block* block = find(parameter_blocks_, stage);
   if (!block) return nullptr;
   if (whole_weights_) return static_cast<std::byte*>(store(stage).compute());
   return parameter_memory_.at(static_cast<size_t>(block - parameter_blocks_.data()) * parameter_stride_);
 }
 
-void Sharding::reshard(int stage) {
+void Sharding::reshard(StageId stage) {
   Block* block = find(parameter_blocks_, stage);
   if (!block) return;
   for (const comm::Pending& one : block->gathering) one.wait();  // gathered, and never used
@@ -82,12 +82,12 @@ void Sharding::reshard(int stage) {
   block->free = true;
 }
 
-float* Sharding::begin_gradients(int stage, ops::Stream& stream) {
+float* Sharding::begin_gradients(StageId stage, ops::Stream& stream) {
   if (float* held = gradients(stage)) return held;
-  auto block = std::ranges::find_if(gradient_blocks_, [](const Block& one) { return one.free && one.stage < 0; });
+  auto block = std::ranges::find_if(gradient_blocks_, [](const Block& one) { return one.free && !one.stage; });
   if (block == gradient_blocks_.end()) {
     if (released_.empty())
-      throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage, gradient_blocks_.size()));
+      throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage.number(), gradient_blocks_.size()));
     block = gradient_blocks_.begin() + released_.front();
     released_.erase(released_.begin());
     if (wait_reduced) wait_reduced(block->stage);
@@ -99,21 +99,21 @@ float* Sharding::begin_gradients(int stage, ops::Stream& stream) {
   return memory;
 }
 
-float* Sharding::gradients(int stage) const {
+float* Sharding::gradients(StageId stage) const {
   if (whole_gradients_) return store(stage).gradients();
   const Block* block = find(gradient_blocks_, stage);
   return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<size_t>(block - gradient_blocks_.data()) * gradient_stride_))
                : nullptr;
 }
 
-void Sharding::end_gradients(int stage) {
+void Sharding::end_gradients(StageId stage) {
   Block* block = find(gradient_blocks_, stage);
   if (!block) return;
   block->free = true;
   released_.push_back(static_cast<int>(block - gradient_blocks_.data()));
 }
 
-const float* Sharding::gather(int stage, const float* local, ops::Stream& stream) {
+const float* Sharding::gather(StageId stage, const float* local, ops::Stream& stream) {
   const ParameterStore& from = store(stage);
   const bool values = local == from.values() && from.whole_values(), gradients = local == from.gradients() && whole_gradients_;
   // Frozen parameters have values, but no room among the gradients.

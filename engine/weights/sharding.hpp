@@ -23,48 +23,48 @@ struct ShardingOptions {
 // Not thread-safe: one rank's pipelines use it by turns.
 class Sharding {
  public:
-  Sharding(const ShardingOptions& options, std::vector<int> stages, std::vector<ParameterStore*> stores,
+  Sharding(const ShardingOptions& options, std::vector<StageId> stages, std::vector<ParameterStore*> stores,
            const std::shared_ptr<ops::Device>& device, bool training, ops::MemoryCounter& counter);
 
   comm::Communicator& data() const { return data_; }
 
   // Starts to gather the stage's parameters; all ranks call it in the same order.
-  void unshard(int stage, ops::Stream& after);
+  void unshard(StageId stage, ops::Stream& after);
   // Work submitted to the stream from now on sees them. Error where the plan never gathered the stage.
-  void wait(int stage, ops::Stream& stream);
-  std::byte* parameters(int stage) const;  // null: not gathered
+  void wait(StageId stage, ops::Stream& stream);
+  std::byte* parameters(StageId stage) const;  // null: not gathered
   // The stage's block may be used for another one; what was submitted to the stream is done with it first.
-  void reshard(int stage);
+  void reshard(StageId stage);
 
   // The whole gradient of a stage, from its first weight gradient until it has been reduced. Takes a free block; where there is none,
   // the one that has been released first, after `reduced` has waited for it.
-  float* begin_gradients(int stage, ops::Stream& stream);
-  float* gradients(int stage) const;  // null: none
+  float* begin_gradients(StageId stage, ops::Stream& stream);
+  float* gradients(StageId stage) const;  // null: none
   // All of it has been handed to the reducer.
-  void end_gradients(int stage);
+  void end_gradients(StageId stage);
   // Blocks until the stage's gradient has been reduced.
-  std::function<void(int stage)> wait_reduced;
+  std::function<void(StageId stage)> wait_reduced;
 
   // Gradients stay whole between two backward passes, and add up there.
   bool whole_gradients() const { return whole_gradients_; }
 
   // A whole flat buffer of the stage from all ranks' parts of it (values, gradients, optimizer state), for files; stays until the next
   // call. All ranks call it, between steps; what it gives may lie where the gradients were.
-  const float* gather(int stage, const float* local, ops::Stream& stream);
+  const float* gather(StageId stage, const float* local, ops::Stream& stream);
 
  private:
   struct Block {
-    int stage = -1;
+    StageId stage;
     bool free = true;  // whoever wants it may have it, after waiting
     std::vector<comm::Pending> gathering;
   };
-  ParameterStore& store(int stage) const;
+  ParameterStore& store(StageId stage) const;
   // A bucket of a whole buffer from this rank's part of it.
   comm::Pending gather_bucket(const Bucket& bucket, const void* part, void* whole, ops::Type type, ops::Stream& after);
-  Block* find(std::vector<Block>& blocks, int stage) const;
+  Block* find(std::vector<Block>& blocks, StageId stage) const;
 
   comm::Communicator& data_;
-  std::vector<int> stages_;
+  std::vector<StageId> stages_;
   std::vector<ParameterStore*> stores_;
   bool whole_weights_ = false, whole_gradients_ = false;
   std::shared_ptr<ops::Device> device_;

@@ -54,7 +54,7 @@ engine::Batch TensorData::read(const engine::Graph& graph, std::span<const std::
   batch.sequences = static_cast<std::int64_t>(samples.size());
   batch.length = 1;
   for (const engine::ValueInfo& value : graph.values()) {
-    if (value.producer >= 0) continue;
+    if (value.producer) continue;
     const bool integers = value.kind == engine::ValueKind::tokens;
     const auto width = static_cast<std::size_t>(value.width);
     engine::BatchInput input;

@@ -112,9 +112,9 @@ bool Adapter::changes(const std::string& weight) const { return weight.ends_with
 void Adapter::check(const engine::Graph& graph) const {
   for (const auto& [name, tensor] : tensors_) {
     const std::string module = module_of(name);
-    const int id = graph.find_parameter(module + ".weight");
-    if (id < 0) throw FileError(fmt::format("{}: tensor '{}': the model has no linear {}", tensor->file, tensor->name, module));
-    const engine::ParameterInfo& info = graph.parameters()[static_cast<std::size_t>(id)];
+    const engine::ParameterId id = graph.find_parameter(module + ".weight");
+    if (!id) throw FileError(fmt::format("{}: tensor '{}': the model has no linear {}", tensor->file, tensor->name, module));
+    const engine::ParameterInfo& info = graph.parameters()[id];
     const bool out_in = info.file_layout == ops::WeightLayout::out_in, is_a = name.ends_with(".lora_A.weight");
     const std::int64_t in = info.whole_shape()[out_in ? 1 : 0], out = info.whole_shape()[out_in ? 0 : 1];
     if (!info.linear_weight || tensor->shape[is_a ? 1 : 0] != (is_a ? in : out))
@@ -161,15 +161,15 @@ std::string adapter_config_json(const engine::LoraOptions& options, const engine
   const auto adapted = engine::lora_modules(graph, options.targets);
   for (const std::string& module : adapted) {
     targets.insert(module.substr(module.rfind('.') + 1));
-    const int id = graph.find_parameter(module + ".weight");
-    if (id >= 0 && graph.parameters()[static_cast<std::size_t>(id)].file_layout == ops::WeightLayout::in_out) fan_in_fan_out = true;
+    const engine::ParameterId id = graph.find_parameter(module + ".weight");
+    if (id && graph.parameters()[id].file_layout == ops::WeightLayout::in_out) fan_in_fan_out = true;
     if (options.rank_of(module) != options.rank) ranks[module] = options.rank_of(module);
   }
   // Names that end alike in modules that are not adapted need the whole path.
   for (const engine::Node& node : graph.nodes()) {
     const std::string name = node.module.substr(node.module.rfind('.') + 1);
-    const int id = graph.find_parameter(node.module + ".weight");
-    const bool linear = id >= 0 && graph.parameters()[static_cast<std::size_t>(id)].linear_weight;
+    const engine::ParameterId id = graph.find_parameter(node.module + ".weight");
+    const bool linear = id && graph.parameters()[id].linear_weight;
     if (!linear || !targets.contains(name) || std::ranges::find(adapted, node.module) != adapted.end()) continue;
     targets = {adapted.begin(), adapted.end()};
     break;

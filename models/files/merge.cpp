@@ -68,16 +68,16 @@ void merge_adapter(const fs::path& model, const fs::path& adapter_folder, const 
   auto writer = SafetensorsWriter::create(out, SafetensorsLayout(tensors));
   std::size_t merged = 0;
   for (const StoredTensor& tensor : files.tensors()) {
-    int id = graph->find_parameter(tensor.name);
+    engine::ParameterId id = graph->find_parameter(tensor.name);
     for (const char* prefix : {"transformer.", "model.", "gpt_neox."})  // files of the model without its head leave it out
-      if (id < 0) id = graph->find_parameter(prefix + tensor.name);
-    if (id < 0 || !adapter.changes(graph->parameters()[static_cast<std::size_t>(id)].name)) {
+      if (!id) id = graph->find_parameter(prefix + tensor.name);
+    if (!id || !adapter.changes(graph->parameters()[id].name)) {
       writer.write(tensor.name, 0, tensor.data, tensor.bytes);
       continue;
     }
     std::vector<float> values(tensor.elements);
     read_f32(tensor, 0, tensor.elements, values.data());
-    adapter.add_to(graph->parameters()[static_cast<std::size_t>(id)], values);
+    adapter.add_to(graph->parameters()[id], values);
     const auto bytes = narrowed(values, tensor);
     writer.write(tensor.name, 0, bytes.data(), bytes.size());
     ++merged;

@@ -27,10 +27,10 @@ void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const en
 }  // namespace
 
 void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& adapter) {
-  for (int stage : model.stages()) {
+  for (engine::StageId stage : model.stages()) {
     engine::ParameterStore& parameters = model.parameters(stage);
     for (const engine::ParameterRange& range : parameters.ranges()) {
-      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      const engine::ParameterInfo& info = model.graph().parameters()[range.id];
       if (is_adapter_parameter(info.name)) load_term(parameters, stream, range, info, adapter);
     }
     parameters.refresh(stream);
@@ -53,10 +53,10 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
   const auto stored = match_parameters(config, files);
   const Checksums checksums(files.path());
   std::vector<float> host;
-  for (int stage : model.stages()) {
+  for (engine::StageId stage : model.stages()) {
     engine::ParameterStore& parameters = model.parameters(stage);
     for (const engine::ParameterRange& range : parameters.ranges()) {
-      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+      const engine::ParameterInfo& info = model.graph().parameters()[range.id];
       const auto elements = static_cast<size_t>(info.whole_shape().count());
       if (is_adapter_parameter(info.name)) {
         if (adapter) load_term(parameters, stream, range, info, *adapter);

@@ -98,7 +98,7 @@ int Lowering::parameter_of(const std::string& given, bool frozen) {
   info.name = name;
   info.shape = ops::Shape(std::span(stored.shape));
   info.init = engine::Init::zeros;
-  const int id = into_.graph->parameter(std::move(info));
+  const int id = into_.graph->parameter(std::move(info)).number();
   parameters_[name] = id;
   if (frozen) into_.running.push_back(name);
   return id;
@@ -375,8 +375,8 @@ void Lowering::add_outputs(const std::vector<TensorRef>& outputs) {
   }
   if (rows.empty()) return;
   TensorRef all = build_.dense(build_.read(build_.cat(rows, 1)));
-  if (into_.graph->values()[static_cast<std::size_t>(all.value)].producer < 0) all = build_.apply("$0", {"$g"}, {all});
-  into_.graph->output({all.value});
+  if (!into_.graph->info(engine::Value(all.value)).producer) all = build_.apply("$0", {"$g"}, {all});
+  into_.graph->output(engine::Value(all.value));
 }
 
 }  // namespace ppengine::models

@@ -29,7 +29,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   if (same.contains(op)) return one(cast(in.tensor(in.has("self") ? "self" : "input"), in.out_type()));
   if (op == "detach") {
     const TensorRef x = build_.read(in.tensor("self"));
-    if (!into_.graph->values()[static_cast<std::size_t>(x.value)].needs_gradient) return one(x);
+    if (!into_.graph->info(engine::Value(x.value)).needs_gradient) return one(x);
     return one(build_.apply("$0", {""}, {x}, x.type));
   }
   static const std::set<std::string> reshapes{"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "_unsafe_view", "view_as", "reshape_as", "ravel"};

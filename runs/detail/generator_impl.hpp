@@ -100,7 +100,7 @@ struct Generator::Impl {
                         .peers = &pipeline,
                         .tensor = how.tensor}),
         chain(pipeline, how.sequences, how.tensor),
-        vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
+        vocabulary(model.graph().values()[model.graph().output_value()].width),
         groups(static_cast<std::size_t>(how.groups)) {
     if (decoder.rotary_switch() > 0) options.reuse = false;  // keys depend on how long the whole sequence is
     const auto sequences = static_cast<std::size_t>(how.sequences);

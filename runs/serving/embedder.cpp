@@ -18,15 +18,15 @@ namespace {
 // The model with the head's input as its output.
 std::shared_ptr<const engine::Graph> hidden_graph(const models::ModelConfig& config) {
   auto graph = std::make_shared<engine::Graph>(*models::build_graph(config));
-  int value = graph->output_value();
+  engine::Value value = graph->output_value();
   for (;;) {
-    const int producer = graph->values()[static_cast<std::size_t>(value)].producer;
-    if (producer < 0) throw ConfigError("the model has no head: there are no hidden states to give");
-    const engine::Node& node = graph->nodes()[static_cast<std::size_t>(producer)];
+    const engine::NodeId producer = graph->values()[value].producer;
+    if (!producer) throw ConfigError("the model has no head: there are no hidden states to give");
+    const engine::Node& node = graph->nodes()[producer];
     value = node.inputs[0];
     if (std::string_view(node.op->kind()) == "linear") break;
   }
-  graph->output(engine::Value{value});
+  graph->output(value);
   return graph;
 }
 
@@ -62,7 +62,7 @@ struct Embedder::Loaded {
     if (source.folder)
       models::load_weights(model, stream, source.config, models::WeightFiles::open(*source.folder));
     else
-      for (int stage : model.stages()) model.parameters(stage).initialize(stream, seed);
+      for (engine::StageId stage : model.stages()) model.parameters(stage).initialize(stream, seed);
     stream.wait();
   }
 };

@@ -107,7 +107,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
   static std::mutex mutex;
   ModelRank& model = trainer.model();
   ops::Stream& stream = trainer.pipeline().stream();
-  for (int stage : model.stages()) {
+  for (engine::StageId stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
     const auto copy = [&](const float* local, size_t count) {  // sharded: all data-parallel ranks give their parts
       std::vector<float> whole(count);
@@ -120,7 +120,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
     if (trainer.mesh().place().data == 0)
       for (const ParameterRange& range : store.ranges()) {
         if (model.owner(range.id) != stage) continue;
-        const ParameterInfo& info = model.graph().parameters()[static_cast<size_t>(range.id)];
+        const ParameterInfo& info = model.graph().parameters()[range.id];
         std::vector<float> part(range.count);
         const auto put = [&](const float* flat,
                              std::vector<float>& whole) {  // of a divided parameter each tensor-parallel rank adds its part

@@ -73,11 +73,12 @@ BOOST_AUTO_TEST_CASE(by_default_the_first_bucket_is_small) {
 
 BOOST_AUTO_TEST_CASE(a_layout_keeps_order_alignment_and_parts) {
   for (int shards : {1, 2, 3}) {
-    const std::vector<FlatItem> items{{5, 100, 0}, {3, 7, 0}, {9, 40, -1}, {2, 33, 10}, {4, 1000, 0}, {6, 5, 0}};
+    const std::vector<FlatItem> items{{ParameterId(5), 100, 0}, {ParameterId(3), 7, 0},    {ParameterId(9), 40, -1},
+                                      {ParameterId(2), 33, 10}, {ParameterId(4), 1000, 0}, {ParameterId(6), 5, 0}};
     const FlatLayout layout = make_layout(items, {.caps = {400, 4000}}, shards);
     BOOST_REQUIRE_EQUAL(layout.buckets.size(), 5u);  // [5], [3 4], [2], [6], and 9, which is not reduced, last
     size_t end = 0;
-    std::vector<int> ids;
+    std::vector<ParameterId> ids;
     for (const Bucket& bucket : layout.buckets) {
       BOOST_TEST(bucket.begin == end);
       BOOST_TEST(bucket.count() % static_cast<size_t>(32 * shards) == 0u);

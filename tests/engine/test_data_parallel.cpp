@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(the_first_data_parallel_rank_s_weights_go_to_the_others_unl
       TrainerOptions mine = how;
       mine.seed = static_cast<uint64_t>(world.rank());
       Trainer trainer(graph, mine, world, 8, 9);
-      const ParameterStore& store = trainer.model().parameters(0);
+      const ParameterStore& store = trainer.model().parameters(StageId(0));
       auto& into = seen[world.rank()].weights["all"];
       into.resize(store.count());
       trainer.pipeline().stream().copy(into.data(), store.values(), into.size() * sizeof(float));
@@ -238,8 +238,8 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
       collect(trainer, after);
       if (world.rank() != 0) return;
       BOOST_CHECK(after.weights["other.weight"] == before.weights["other.weight"]);
-      const ParameterStore& store = trainer.model().parameters(0);
-      const auto elements = shared->parameters()[0].shape.count() + shared->parameters()[3].shape.count() + 17;  // wte, head
+      const ParameterStore& store = trainer.model().parameters(StageId(0));
+      const auto elements = shared->parameters()[ParameterId(0)].shape.count() + shared->parameters()[ParameterId(3)].shape.count() + 17;  // wte, head
       BOOST_TEST(static_cast<int64_t>(store.trained_count()) >= elements);
       BOOST_TEST(static_cast<int64_t>(store.trained_count()) < static_cast<int64_t>(store.count()));  // no memory for other's gradients
       BOOST_CHECK(after.weights["head.weight"] != before.weights["head.weight"]);
@@ -259,15 +259,15 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
     GradientNorm norm(model, 0);
     Reducer reducer(model, norm, {});
     ops::Stream stream(shared_device());
-    const auto& ranges = model.parameters(0).ranges();
-    const auto name = [&](size_t i) { return graph->parameters()[static_cast<size_t>(ranges[i].id)].name; };
+    const auto& ranges = model.parameters(StageId(0)).ranges();
+    const auto name = [&](size_t i) { return graph->parameters()[ranges[i].id].name; };
     reducer.begin(false, true);
-    for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(0, std::span(&ranges[i].id, 1), stream);
-    BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(0); }), name(ranges.size() - 1) + " got no gradient in this step's backward");
-    BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(0, std::span(&ranges[2].id, 1), stream); }),
+    for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(StageId(0), std::span(&ranges[i].id, 1), stream);
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(StageId(0)); }), name(ranges.size() - 1) + " got no gradient in this step's backward");
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(StageId(0), std::span(&ranges[2].id, 1), stream); }),
                       name(2) + " gets its gradient twice in one backward");
     reducer.finish();
-    BOOST_CHECK_EQUAL(reducer.timings().size() + 1, model.parameters(0).buckets().size());
+    BOOST_CHECK_EQUAL(reducer.timings().size() + 1, model.parameters(StageId(0)).buckets().size());
   });
 }
 

@@ -30,7 +30,7 @@ class OneRank {
     for (double one : pipeline_.losses()) sum += one;
     return sum / double(valid_tokens(*graph_, batch_));
   }
-  ParameterStore& parameters() { return model_.parameters(0); }
+  ParameterStore& parameters() { return model_.parameters(StageId(0)); }
   std::vector<float> read(const float* from) {
     std::vector<float> host(parameters().count());
     pipeline_.stream().copy(host.data(), from, host.size() * sizeof(float));

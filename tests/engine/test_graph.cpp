@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(parameters_keep_their_hugging_face_names_in_every_stage) {
   const auto graph = make_model({.layers = 4});
   const auto cuts = split_at(*graph, {"transformer.h.1", "transformer.h.2.mlp"});
   BOOST_REQUIRE_EQUAL(cuts.size(), 3u);
-  const auto name = [&](int id) { return graph->parameters()[static_cast<size_t>(id)].name; };
+  const auto name = [&](ParameterId id) { return graph->parameters()[id].name; };
   BOOST_TEST(name(cuts[0].parameters.front()) == "transformer.wte.weight");
   BOOST_TEST(name(cuts[1].parameters.front()) == "transformer.h.1.ln_1.weight");
   BOOST_TEST(name(cuts[2].parameters.back()) == "lm_head.weight");
@@ -76,23 +76,23 @@ BOOST_AUTO_TEST_CASE(an_even_split_balances_cost_and_places_every_node) {
   const auto costs = estimated_costs(*graph, 2, 9);
   const auto cuts = split_evenly(*graph, 4, costs);
   double total = 0, largest = 0;
-  int next = 0;
+  NodeId next(0);
   for (const StageCut& cut : cuts) {
     BOOST_TEST(cut.begin == next);
     next = cut.end;
     double mine = 0;
-    for (int i = cut.begin; i < cut.end; ++i) mine += costs[static_cast<size_t>(i)];
+    for (NodeId i : cut.nodes()) mine += costs[i];
     total += mine;
     largest = std::max(largest, mine);
   }
-  BOOST_TEST(next == static_cast<int>(graph->nodes().size()));
+  BOOST_TEST(next == graph->nodes().end_id());
   BOOST_TEST(largest < 1.25 * total / 4);
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_values_that_do_not_live_together_is_shared) {
   Program program;
-  std::vector<BufferInfo> buffers(4, {.bytes = 1000});
-  for (int i = 0; i < 3; ++i) program.push_back({"", "", {i}, {i + 1}, {}});
+  Buffers buffers(4, {.bytes = 1000});
+  for (BufferId i : ids_between(BufferId(0), BufferId(3))) program.push_back({"", "", {i}, {i + 1}, {}});
   const Layout layout = place_buffers(buffers, program, {}, {}, {});
   BOOST_TEST(layout.workspace == 2 * ops::align_up(1000));
   BOOST_TEST(layout.activations == 0u);

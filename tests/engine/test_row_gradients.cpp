@@ -55,11 +55,11 @@ Seen run(const Setup& layout, Steps steps, bool all_rows) {
     }
     collect(trainer, seen.outcome);
     if (world.rank() != 0) return;
-    const ParameterStore& store = trainer.model().parameters(0);
-    const int table = store.find(graph->find_parameter("transformer.wte.weight"))->bucket;
+    const ParameterStore& store = trainer.model().parameters(StageId(0));
+    const size_t table = store.find(graph->find_parameter("transformer.wte.weight"))->bucket;
     BOOST_REQUIRE_EQUAL(store.buckets()[static_cast<size_t>(table)].parameters.size(), 1u);
     for (const TimedReduction& one : trainer.reductions())
-      if (one.stage == 0 && one.bucket == table) seen.sent = one.sent, seen.bytes = one.bytes;
+      if (one.stage == StageId(0) && one.bucket == table) seen.sent = one.sent, seen.bytes = one.bytes;
   });
   return seen;
 }
@@ -109,11 +109,11 @@ BOOST_AUTO_TEST_CASE(batches_that_touch_most_rows_are_summed_whole) {
 BOOST_AUTO_TEST_CASE(only_tables_that_nothing_else_uses_are_summed_by_rows) {
   for (const bool tied : {false, true}) {
     const auto graph = make_model({.layers = 1, .tied = tied});
-    const StageCut whole{0, static_cast<int>(graph->nodes().size()), {}, {}, {}};
+    const StageCut whole{NodeId(0), graph->nodes().end_id(), {}, {}, {}};
     const auto tables = row_tables(*graph, whole);
     BOOST_REQUIRE_EQUAL(tables.size(), tied ? 0u : 1u);
     if (tied) continue;
-    BOOST_TEST(graph->parameters()[static_cast<size_t>(tables[0].parameter)].name == "transformer.wte.weight");
+    BOOST_TEST(graph->parameters()[tables[0].parameter].name == "transformer.wte.weight");
     BOOST_TEST(tables[0].rows == 17);
     BOOST_TEST(tables[0].width == 12);
   }

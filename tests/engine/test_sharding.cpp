@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
         if (world.rank() != 0) return;
         bytes[shard] = double(trainer.model().memory().peak());
         size_t all = 0, largest = 0, part = 0;
-        for (int stage : trainer.model().stages()) {
+        for (engine::StageId stage : trainer.model().stages()) {
           const ParameterStore& store = trainer.model().parameters(stage);
           all += store.count();
           largest = std::max(largest, store.count());

@@ -150,13 +150,13 @@ BOOST_AUTO_TEST_CASE(no_rank_holds_the_whole_vocabulary) {
         const auto graph = shard_graph(make_model(model), rank, 2, sequence_parallel);
         for (const ParameterInfo& info : graph->parameters())
           if (info.whole_shape()[0] == 17) BOOST_TEST((info.shape == ops::Shape{rank == 0 ? 9 : 8, 16}), info.name);
-        const int output_node = graph->values()[static_cast<size_t>(graph->output_value())].producer;
-        BOOST_TEST(output_node + 1 == static_cast<int>(graph->nodes().size()));  // logits are put together last, for those who ask
+        const NodeId output_node = graph->values()[graph->output_value()].producer;
+        BOOST_TEST(output_node + 1 == graph->nodes().end_id());  // logits are put together last, for those who ask
         for (const Node& node : graph->nodes())
-          if (node.output != graph->output_value()) BOOST_TEST(graph->values()[static_cast<size_t>(node.output)].width != 17);
+          if (node.output != graph->output_value()) BOOST_TEST(graph->values()[node.output].width != 17);
         for (const Node& node : graph->nodes())
           if (node.module.ends_with("ln_1") && node.op->kind() == std::string("layernorm"))
-            BOOST_TEST(graph->values()[static_cast<size_t>(node.output)].row_parts == (sequence_parallel ? 2 : 1));
+            BOOST_TEST(graph->values()[node.output].row_parts == (sequence_parallel ? 2 : 1));
       }
 }
 
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(logits_that_ranks_put_together_are_those_of_one_rank) {
       const auto mine = shard_graph(graph, mesh.place().tensor, tensor, sequence_parallel);
       ModelRank model(mine, make_cuts(*mine, how, 1, 1, 8), {0}, 0, shared_device(), {ops::Type::f32, false});
       ops::Stream stream(shared_device());
-      model.parameters(0).initialize(stream, 3);
+      model.parameters(StageId(0)).initialize(stream, 3);
       Evaluator evaluator(model, how, mesh, true);
       evaluator.on_output = [&](int64_t first, int64_t, std::span<const float> part) {
         std::ranges::copy(part, logits.begin() + first * 8 * 17);
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {
     const auto sharded = shard_graph(graph, 1, 2);
     int compared = 0;
     for (const auto& [name, values] : ranks[1].weights) {
-      if (sharded->parameters()[static_cast<size_t>(sharded->find_parameter(name))].placement.is_split()) continue;
+      if (sharded->parameters()[sharded->find_parameter(name)].placement.is_split()) continue;
       BOOST_TEST(values == ranks[0].weights.at(name), name << " differs");
       ++compared;
     }
@@ -236,21 +236,21 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_divided_is_refused_with_the_reason) {
   plain.linear(plain.input("x", 4), "only", {.out = 4});
   BOOST_TEST(refusal(std::make_shared<const Graph>(plain), 2).starts_with("--tp 2: the model does not say how to divide it"));
   Graph open = plain;
-  open.output({1});
+  open.output(Value(1));
   open.tensor_plan({{"only", TensorSplit::outputs}});
   BOOST_TEST(refusal(std::make_shared<const Graph>(open), 2).starts_with("the output is divided over tensor-parallel ranks"));
   open.tensor_plan({{"other", TensorSplit::outputs}});
   BOOST_TEST(refusal(std::make_shared<const Graph>(open), 2) ==
              "the tensor plan names other, and the model has no such linear or embedding");
   Graph shared = plain;
-  shared.linear({1}, "again", {.out = 4, .weight = "only.weight"});
+  shared.linear(Value(1), "again", {.out = 4, .weight = "only.weight"});
   shared.tensor_plan({{"only", TensorSplit::outputs}, {"again", TensorSplit::inputs}});
   BOOST_TEST(refusal(std::make_shared<const Graph>(shared), 2) ==
              "only: its weight only.weight is used elsewhere too and cannot be divided by the tensor plan");
   BOOST_TEST(refusal(make_model({.vocabulary = 3, .width = 16, .heads = 4}), 4) ==
              "--tp 4: transformer.wte has a vocabulary of 3, which is not enough for so many ranks");
   Graph through = plain;
-  through.linear(through.norm({1}, "norm", {}), "last", {.out = 4});
+  through.linear(through.norm(Value(1), "norm", {}), "last", {.out = 4});
   through.tensor_plan({{"only", TensorSplit::outputs}, {"last", TensorSplit::inputs}});
   BOOST_TEST(refusal(std::make_shared<const Graph>(through), 2) ==
              "--tp 2: norm (layernorm) cannot work on a part of its input; the tensor plan must keep it whole");

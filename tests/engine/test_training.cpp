@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(work_of_a_run_that_failed_is_over_before_its_memory_is_gone
   inputs.microbatches = {{0, 8}};
   for (int round = 0; round < 5; ++round) {
     Pipeline pipeline(model, plan, PipelineOptions{false, true, nullptr, nullptr});
-    model.parameters(0).initialize(pipeline.stream(), 1);
+    model.parameters(StageId(0)).initialize(pipeline.stream(), 1);
     pipeline.on_output = [](int, const ops::Tensor&, ops::Stream&) { throw Error("the disk is full"); };
     BOOST_CHECK_THROW(pipeline.run(inputs), Error);
   }

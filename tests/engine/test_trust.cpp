@@ -40,8 +40,8 @@ Batch small_batch(int shift = 0) {
 
 // Sets all values of one parameter, on the ranks that have it.
 void fill(Trainer& trainer, const std::string& name, float value) {
-  const int id = trainer.model().graph().find_parameter(name);
-  for (int stage : trainer.model().stages())
+  const ParameterId id = trainer.model().graph().find_parameter(name);
+  for (engine::StageId stage : trainer.model().stages())
     if (const ParameterRange* range = trainer.model().parameters(stage).find(id)) {
       trainer.model().parameters(stage).load(trainer.pipeline().stream(), *range, std::vector<float>(range->count, value));
       trainer.model().parameters(stage).refresh(trainer.pipeline().stream());

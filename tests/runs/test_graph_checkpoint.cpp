@@ -194,12 +194,12 @@ BOOST_AUTO_TEST_CASE(an_op_with_kernels_of_ones_own_source_has_the_right_gradien
   const auto loss_with = [&](std::size_t channel, float value) {
     return on_ranks({}, graph, [&](engine::Trainer& trainer) {
       const auto& parameters = trainer.model().graph().parameters();
-      for (const auto& range : trainer.model().parameters(0).ranges())
-        if (parameters[static_cast<std::size_t>(range.id)].name == "swish.beta") {
+      for (const auto& range : trainer.model().parameters(engine::StageId(0)).ranges())
+        if (parameters[range.id].name == "swish.beta") {
           std::vector<float> betas(width, 1.0f);
           betas[channel] = value;
-          trainer.model().parameters(0).load(trainer.pipeline().stream(), range, betas);
-          trainer.model().parameters(0).refresh(trainer.pipeline().stream());
+          trainer.model().parameters(engine::StageId(0)).load(trainer.pipeline().stream(), range, betas);
+          trainer.model().parameters(engine::StageId(0)).refresh(trainer.pipeline().stream());
         }
       return std::vector<double>{trainer.step(make_batch(0), 0).loss};
     })[0];

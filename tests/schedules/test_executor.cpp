@@ -18,23 +18,23 @@ class Fake : public ActionHandler {
   std::vector<std::string> calls;
   std::string fail_at;
 
-  void forward(int s, int mb) override { note(s, "F", mb); }
-  void backward(int s, int mb) override { note(s, "B", mb); }
-  void backward_input(int s, int mb) override { note(s, "I", mb); }
-  void backward_weight(int s, int mb) override { note(s, "W", mb); }
-  void send_forward(int s, int mb, int peer) override { note(s, "SEND_F", mb, peer); }
-  void recv_forward(int s, int mb, int peer) override { note(s, "RECV_F", mb, peer); }
-  void send_backward(int s, int mb, int peer) override { note(s, "SEND_B", mb, peer); }
-  void recv_backward(int s, int mb, int peer) override { note(s, "RECV_B", mb, peer); }
+  void forward(StageId s, int mb) override { note(s, "F", mb); }
+  void backward(StageId s, int mb) override { note(s, "B", mb); }
+  void backward_input(StageId s, int mb) override { note(s, "I", mb); }
+  void backward_weight(StageId s, int mb) override { note(s, "W", mb); }
+  void send_forward(StageId s, int mb, int peer) override { note(s, "SEND_F", mb, peer); }
+  void recv_forward(StageId s, int mb, int peer) override { note(s, "RECV_F", mb, peer); }
+  void send_backward(StageId s, int mb, int peer) override { note(s, "SEND_B", mb, peer); }
+  void recv_backward(StageId s, int mb, int peer) override { note(s, "RECV_B", mb, peer); }
   void begin_batch() override { calls.push_back("{"); }
   void commit_batch() override { calls.push_back("}"); }
-  void unshard(int s) override { note(s, "UNSHARD"); }
-  void reshard(int s) override { note(s, "RESHARD"); }
-  void reduce_grad(int s) override { note(s, "REDUCE_GRAD"); }
+  void unshard(StageId s) override { note(s, "UNSHARD"); }
+  void reshard(StageId s) override { note(s, "RESHARD"); }
+  void reduce_grad(StageId s) override { note(s, "REDUCE_GRAD"); }
 
  private:
-  void note(int stage, const std::string& type, int microbatch = -1, int peer = -1) {
-    std::string text = std::to_string(stage) + type;
+  void note(StageId stage, const std::string& type, int microbatch = -1, int peer = -1) {
+    std::string text = std::to_string(stage.number()) + type;
     if (microbatch >= 0) text += std::to_string(microbatch);
     if (text == fail_at) throw CommError(peer, "receive", 7, "no message within 30 s");
     calls.push_back(peer < 0 ? text : text + ">" + std::to_string(peer));
@@ -94,14 +94,14 @@ BOOST_AUTO_TEST_CASE(an_error_keeps_its_type_and_gains_rank_position_and_action)
   }
   // What a library says that ends the process instead of coming back.
   struct Ends : Fake {
-    void forward(int, int) override { said = with_position(CommError(1, "receive", 7, "rank 1 failed: it ended")).what(); }
+    void forward(StageId, int) override { said = with_position(CommError(1, "receive", 7, "rank 1 failed: it ended")).what(); }
     std::string said;
   } ends;
   execute(plan, 3, ends);
   BOOST_CHECK_EQUAL(ends.said, "receive with rank 1 (tag 7): rank 1 failed: it ended (at rank 3, plan position 13, 3F3)");
   BOOST_CHECK_EQUAL(with_position(CommError(1, "receive", 7, "late")).what(), std::string("receive with rank 1 (tag 7): late"));
   struct Broken : Fake {
-    void forward(int, int) override { throw std::runtime_error("out of paper"); }
+    void forward(StageId, int) override { throw std::runtime_error("out of paper"); }
   } broken;
   try {
     execute(plan, 3, broken);
