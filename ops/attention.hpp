@@ -1,4 +1,4 @@
-// Causal attention with grouped key/value heads: forward and backward for training, and incremental with a KV cache.
+// Attention with grouped key/value heads, causal or not: forward and backward for training, and, causal, incremental with a KV cache.
 #pragma once
 
 #include <memory>
@@ -21,6 +21,7 @@ struct AttentionSpec {
   Type type = Type::f32;
   int64_t window = 0;  // a query sees the last so many keys, its own included; 0: all before it
   float cap = 0.0f;    // scores are cap · tanh(score / cap), before the mask; 0: as they are
+  bool causal = true;  // a query sees no key behind itself; without it every query sees all keys
 };
 
 class Attention {

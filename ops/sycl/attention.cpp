@@ -150,7 +150,9 @@ class SyclCachedAttention : public CachedAttention {
 
 }  // namespace
 
-Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) { return refusal(spec); }
+Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) {
+  return spec.causal ? refusal(spec) : Refusal("it is for causal attention");
+}
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) {
   return std::make_unique<SyclAttention>(device, spec);
 }

@@ -48,6 +48,21 @@ BOOST_AUTO_TEST_CASE(every_border_of_tiles_and_blocks_matches_the_reference) {
   for (int64_t width : {2, 15, 17, 31, 32, 36, 47, 48, 49, 65}) check_on(device, make_spec(1, 30, 2, 2, width), 1e-5);
 }
 
+BOOST_AUTO_TEST_CASE(without_a_causal_mask_every_query_sees_all_keys) {
+  const auto whole = [](AttentionSpec spec) {
+    spec.causal = false;
+    return spec;
+  };
+  for (const auto& device : devices()) {
+    for (int64_t length : {1, 2, 11, 17, 33, 65, 97}) check_on(device, whole(make_spec(2, length, 3, 3, 20)), 1e-5);
+    check_on(device, whole(make_spec(1, 70, 2, 2, 64)), 1e-5);
+  }
+  for (int64_t length : {191, 192, 193, 385, 577}) check_on(devices().front(), whole(make_spec(1, length, 2, 2, 4)), 1e-5);
+  if (!device()->onednn()) return;
+  check_on(device(), whole(make_spec(1, 200, 4, 2, 16)), 1e-5);  // shared keys and values
+  BOOST_TEST(!Attention::consider(*device(), whole(make_spec(1, 8, 2, 2, 8))).front().refusal);
+}
+
 // More probabilities than one slice of the backward holds: of queries, then of heads.
 BOOST_AUTO_TEST_CASE(gradients_made_slice_by_slice_are_whole) {
   const auto device = devices().front();
