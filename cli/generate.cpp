@@ -12,6 +12,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 
 namespace ppengine::cli {
@@ -84,14 +85,14 @@ struct GenerateFlags {
   void show(std::int32_t id, std::string_view text) {
     if (json) return;
     if (with_text_)
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fwrite(text.data(), 1, text.size(), results_file());
     else if (id >= 0)
-      fmt::print("{}{}", std::exchange(begun_, true) ? " " : "", id);
-    std::fflush(stdout);
+      print_result("{}{}", std::exchange(begun_, true) ? " " : "", id);
+    std::fflush(results_file());
   }
 
   void finish(std::size_t index, const runs::GeneratedText& result) {
-    if (!json) return fmt::print("\n");
+    if (!json) return print_result("\n");
     nlohmann::json line{{"prompt_ids", result.prompt_ids},
                         {"ids", result.generated.ids},
                         {"text", nullptr},
@@ -101,10 +102,10 @@ struct GenerateFlags {
     // In the order of the prompts, whichever is finished first.
     finished_[index] = line.dump();
     for (; !finished_.empty() && finished_.begin()->first == printed_; ++printed_) {
-      fmt::print("{}\n", finished_.begin()->second);
+      print_result("{}\n", finished_.begin()->second);
       finished_.erase(finished_.begin());
     }
-    std::fflush(stdout);
+    std::fflush(results_file());
   }
 
   std::map<std::size_t, std::string> finished_;  // that wait for one before them

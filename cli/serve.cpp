@@ -8,6 +8,7 @@
 #include <ppengine/runs/serving.hpp>
 
 #include "commands.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 #include "within.hpp"
 
@@ -34,8 +35,8 @@ struct ServeFlags {
     options.cache_memory = cache_mebibytes << 20;
     options.max_body = body_mebibytes << 20;
     options.on_listening = [](const std::string& address) {
-      fmt::print("ppengine serves on {}\n", address);
-      std::fflush(stdout);
+      print_result("ppengine serves on {}\n", address);
+      std::fflush(results_file());
     };
     const runs::ServingRun serving(options);
     static_cast<void>(parallel.run(options.parallel, [&](comm::Communicator& world) { serving.run(world); }));

@@ -8,11 +8,13 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
+#include <ppengine/base/results.hpp>
 #include <ppengine/engine/measure/measured.hpp>
 #include <ppengine/engine/measure/trace.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
 
 #include "plural.hpp"
+#include "results.hpp"
 #include "terminal.hpp"
 
 namespace ppengine::cli {
@@ -44,10 +46,10 @@ void TimelineFiles::write_page(const std::string& file) const {
 
 void TimelineFiles::print() const {
   schedules::TextChart look;
-  look.width = terminal_width(STDOUT_FILENO, look.width);
-  look.color = shows_colors(STDOUT_FILENO);
+  look.width = terminal_width(results::descriptor(), look.width);
+  look.color = shows_colors(results::descriptor());
   look.bands = 3;
-  fmt::print("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
+  print_result("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
 }
 
 void check_writable(const std::string& file) {
