@@ -49,8 +49,13 @@ void add_serve(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
-  command->add_option("--adapter", options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
-      ->type_name("DIR");
+  command
+      ->add_option("--adapter", options.adapters,
+                   "LoRA adapter for the model: a folder that peft or 'train --save' has written; several, each with a name, by which clients ask "
+                   "for them as MODEL:NAME")
+      ->type_name("[NAME=]DIR")
+      ->expected(1)
+      ->take_all();
   command->add_option("--model-name", options.name, "The model's name for clients (default: the folder's)")->type_name("NAME");
   command->add_option("--host", options.host, "Address to listen on (default 127.0.0.1: this machine only)");
   command->add_option("--port", options.port, "Port to listen on (default 8000; 0: a free one, which is printed)");

@@ -35,6 +35,12 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   if (model.graph().output_value() < 0) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Node& node : model.graph().nodes())
     if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
+  adapters_.assign(static_cast<size_t>(options.groups * options.sequences), -1);
+  for (const AdapterMask& mask : options.adapters) {
+    const auto found = std::ranges::find(model.graph().values(), mask.input, &ValueInfo::name);
+    PPENGINE_ASSERT(found != model.graph().values().end() && found->producer < 0);
+    masks_.push_back({static_cast<int>(found - model.graph().values().begin()), mask.columns, {}});
+  }
   for (const Shape& shape : shapes(Use::step, options.sequences)) {
     cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
     caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
@@ -126,6 +132,21 @@ void Decoder::copy(int from_group, int64_t from, int to_group, int64_t to) {
   stream_.wait();
 }
 
+void Decoder::set_adapter(int group, int64_t sequence, int adapter) {
+  adapters_[static_cast<size_t>(group * options_.sequences + sequence)] = adapter;
+}
+
+// Ones where a row's sequence has the adapter of a column.
+void Decoder::make_masks(const CompileOptions& shape, int group, int64_t first_sequence) {
+  for (Mask& mask : masks_) {
+    mask.rows.clear();
+    for (int64_t row = 0; row < shape.batch * shape.length; ++row) {
+      const int adapter = adapters_[static_cast<size_t>(group * options_.sequences + first_sequence + row / shape.length)];
+      for (int owner : mask.columns) mask.rows.push_back(owner == adapter ? 1.0f : 0.0f);
+    }
+  }
+}
+
 void Decoder::prepare_step(int64_t sequences) { shapes(Use::step, sequences); }
 
 // Rotary tables for long sequences lie behind those for short ones.
@@ -141,6 +162,7 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
                               std::span<const int32_t> ids, int64_t whole) {
   ops::Buffer* before = nullptr;  // what the stage before has sent, where it is ours too
   BufferId output = no_buffer;
+  make_masks(shapes.front().stage->options(), group, first_sequence);
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
     const CompiledStage& stage = *shape.stage;
@@ -164,6 +186,9 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
       check_tokens(model_.graph(), input_, ids, static_cast<int64_t>(ids.size()));
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
     }
+    for (const Mask& mask : masks_)
+      if (const int64_t offset = stage.input_offset(mask.value); offset >= 0)
+        stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), mask.rows.data(), mask.rows.size() * sizeof(float));
     const auto at = static_cast<size_t>(stage.positions_offset());
     stream_.copy(shape.inputs.at(at), positions.data(), positions.size_bytes());
     give_rotary_rows(shape.inputs.at(at + positions.size_bytes()), positions, whole);

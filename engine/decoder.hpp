@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/block_pool.hpp>
 #include <ppengine/engine/stage/compiled_stage.hpp>
@@ -24,6 +25,7 @@ class Decoder {
     int64_t chunk = 0;                     // the most tokens that a prefill has; 0: as many as the cache holds
     comm::Communicator* peers = nullptr;   // the ranks of the pipeline; may be null for one rank
     comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
+    std::vector<AdapterMask> adapters = {};  // of a graph with several (engine/graph/lora.hpp)
   };
   // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,
   // in prepare() or when they first run. After that nothing is allocated or built.
@@ -44,6 +46,8 @@ class Decoder {
   void prepare_step(int64_t sequences);
   // Several tokens of one sequence, from `position` on, with the output of each [tokens, width]: what as many steps would give.
   std::span<float> verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
+  // The adapter that a sequence has from now on; -1: none, as at the beginning.
+  void set_adapter(int group, int64_t sequence, int adapter);
   // One sequence's keys and values become those of another too.
   void copy(int from_group, int64_t from, int to_group, int64_t to);
 
@@ -70,6 +74,7 @@ class Decoder {
   std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                        std::span<const int32_t> ids, int64_t whole = 0);
   void give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole);
+  void make_masks(const CompileOptions& shape, int group, int64_t first_sequence);
   BufferId output_of(const CompiledStage& stage, int index) const;
   void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
@@ -80,6 +85,13 @@ class Decoder {
   std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
   std::vector<size_t> cache_strides_;
   ops::Buffer workspace_, wide_;
+  struct Mask {
+    int value;  // of the graph
+    std::vector<int> columns;
+    std::vector<float> rows;  // of the run under way
+  };
+  std::vector<Mask> masks_;
+  std::vector<int> adapters_;  // by group and sequence
   std::vector<int32_t> ids_, rotary_rows_;
   int64_t rotary_switch_ = 0;
   std::vector<float> output_;

@@ -6,13 +6,12 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/runs/training.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
-#include <ppengine/models/build.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/runs/adapters.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -28,7 +27,7 @@ struct StagePlan {
 };
 
 StagePlan plan_stages(const models::ModelSource& source, const engine::ParallelOptions& parallel, int tensor_rank = 0) {
-  StagePlan plan{engine::shard_graph(models::build_graph(source.config), tensor_rank, parallel.tensor), {}, {}};
+  StagePlan plan{engine::shard_graph(graph_with_adapters(source).graph, tensor_rank, parallel.tensor), {}, {}};
   const int ranks = parallel.pipeline, stages = parallel.stages > 0 ? parallel.stages : ranks;
   if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));
   for (int stage = 0; stage < stages; ++stage) plan.stage_rank.push_back(stage * ranks / stages);
@@ -73,7 +72,10 @@ struct TextState {
 }  // namespace
 
 GenerationRun::GenerationRun(GenerationOptions options)
-    : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
+    : options_(std::move(options)),
+      source_(open_model_with_adapters(options_.model, options_.adapters)),
+      tokenizer_(source_.tokenizer()),
+      prompts_(options_.ids) {
   check(options_.sampling);
   const auto missing = [&](const char* flag) {
     return ConfigError(
@@ -93,6 +95,7 @@ GenerationRun::GenerationRun(GenerationOptions options)
     longest_ = std::max(longest_, prompts_[i].size());
   }
   check(options_.weights, options_.parallel);
+  check_adapters(source_, options_.parallel);
   if (options_.cache_memory > 0) static_cast<void>(generator_options());  // refuses what does not fit
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
@@ -111,10 +114,11 @@ std::int64_t GenerationRun::capacity() const {
 }
 
 GeneratorOptions GenerationRun::generator_options() const {
-  const auto requests = static_cast<std::int64_t>(prompts_.size()), ranks = std::int64_t{options_.parallel.pipeline};
+  const auto requests = static_cast<std::int64_t>(prompts_.size() * variants()), ranks = std::int64_t{options_.parallel.pipeline};
   std::int64_t fit = requests, at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
   GeneratorOptions how;
   how.capacity = capacity();
+  how.adapters = graph_with_adapters(source_).masks;
   if (options_.cache_memory > 0) {
     const std::int64_t each = cache_bytes(source_, options_.parallel, how.capacity, how.chunk);
     fit = options_.cache_memory / each;
@@ -131,9 +135,12 @@ GeneratorOptions GenerationRun::generator_options() const {
 }
 
 void GenerationRun::submit(Generator& generator) const {
-  for (std::size_t i = 0; i < prompts_.size(); ++i) {
+  for (std::size_t i = 0; i < prompts_.size() * variants(); ++i) {
+    const std::vector<std::int32_t>& prompt = prompts_[i / variants()];
     GenerationRequest request;
-    request.prompt = prompts_[i];
+    request.prompt = prompt;
+    if (!source_.adapters.empty()) request.adapter = static_cast<int>(i % variants());
+    request.random_stream = i / variants();
     request.max_new_tokens = options_.max_new_tokens;
     request.sampling = options_.sampling;
     if (!options_.ignore_eos) request.end_ids = source_.config.ids().eos;
@@ -143,11 +150,12 @@ void GenerationRun::submit(Generator& generator) const {
       if (options_.on_token) options_.on_token(i, id, piece);
       return !state->stops.stopped();
     };
-    request.on_finished = [this, i, state](const Generated& generated) {
+    request.on_finished = [this, i, state, &prompt](const Generated& generated) {
       const std::string rest = state->finish();
       if (options_.on_token && !rest.empty()) options_.on_token(i, -1, rest);
       if (options_.on_finished)
-        options_.on_finished(i, {prompts_[i], generated, tokenizer_ ? std::optional(state->text) : std::nullopt, state->stops.stopped()});
+        options_.on_finished(i, {prompt, generated, tokenizer_ ? std::optional(state->text) : std::nullopt, state->stops.stopped(),
+                                 source_.adapters.empty() ? "" : source_.adapters[i % variants()].name});
     };
     generator.submit(std::move(request));
   }
@@ -208,6 +216,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
     models::load_weights(*model, stream, source);
   else
     for (int stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
+  if (!source.adapters.empty()) models::load_adapters(*model, stream, open_adapters(source));
   stream.wait();
   if (prepared.valid()) prepared.wait();
   return model;

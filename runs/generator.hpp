@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/program.hpp>
 #include <ppengine/runs/sampler.hpp>
@@ -48,6 +49,7 @@ struct GenerationRequest {
   std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
       random_stream{};                   // what random numbers depend on beside the seed; the request's number where it is not given
+  int adapter = -1;                      // of GeneratorOptions::adapters; -1: none
   std::optional<std::uint64_t> owner{};  // requests of one owner share the places fairly with those of others
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
@@ -66,6 +68,7 @@ struct GeneratorOptions {
   // that a result does not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
   bool lookup = false;  // a sequence that runs alone guesses from its own text what follows, on one pipeline rank; tokens are the same
+  std::vector<engine::AdapterMask> adapters = {};  // of a model with several (engine/graph/lora.hpp)
   const constraint::TokenTrie* tokens = nullptr;  // the tokenizer's, for requests with a schema; on the ranks that choose
   comm::Communicator* tensor = nullptr;           // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };

@@ -30,13 +30,15 @@ void Generator::Impl::finish(std::uint64_t number, const GenerationRequest& requ
   if (request.on_finished) request.on_finished(result);
 }
 
-std::int64_t Generator::Impl::reusable(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt) const {
-  if (!options.reuse) return 0;
+std::int64_t Generator::Impl::reusable(const Place& place, const GenerationRequest& request) const {
+  const bool runs = place.running.has_value();
+  if (!options.reuse || request.adapter != (runs ? place.running->request.adapter : place.kept_adapter)) return 0;
+  const std::vector<std::int32_t>&cached = runs ? place.running->request.prompt : place.kept, &prompt = request.prompt;
   const auto same = std::ranges::mismatch(cached, prompt).in2 - prompt.begin();
   return std::min<std::int64_t>(same, static_cast<std::int64_t>(prompt.size()) - 1) / options.chunk * options.chunk;
 }
 
-Place* Generator::Impl::find_place(const std::vector<std::int32_t>& prompt, int& group_of, std::size_t& sequence_of) {
+Place* Generator::Impl::find_place(const GenerationRequest& request, int& group_of, std::size_t& sequence_of) {
   Place* best = nullptr;
   std::array<std::int64_t, 4> best_score{};
   for (int g = 0; g < options.groups; ++g) {
@@ -52,7 +54,7 @@ Place* Generator::Impl::find_place(const std::vector<std::int32_t>& prompt, int&
       if (places[i].running) continue;
       const auto at = static_cast<std::int64_t>(i);
       const std::int64_t span = low < 0 ? 1 : std::max(high, at) - std::min(low, at) + 1;
-      const std::array<std::int64_t, 4> score{-reusable(places[i].kept, prompt), load, span, static_cast<std::int64_t>(places[i].used)};
+      const std::array<std::int64_t, 4> score{-reusable(places[i], request), load, span, static_cast<std::int64_t>(places[i].used)};
       if (best && score >= best_score) continue;
       best = &places[i], best_score = score, group_of = g, sequence_of = i;
     }
@@ -85,7 +87,7 @@ void Generator::Impl::admit() {
       was_cancelled = from != waiting.end();
       if (!was_cancelled && !waiting.empty()) {
         const auto fair = next_in_turn();
-        place = find_place(fair->request.prompt, group, sequence);
+        place = find_place(fair->request, group, sequence);
         if (place) from = fair;
       }
       if (from == waiting.end()) return;
@@ -107,7 +109,7 @@ void Generator::Impl::begin(Place& place, int group, std::size_t sequence, Waiti
   const std::vector<std::int32_t>& prompt = running.request.prompt;
   const auto length = static_cast<std::int64_t>(prompt.size());
   running.result.prompt_tokens = length;
-  running.filled = running.result.reused_tokens = reusable(place.kept, prompt);
+  running.filled = running.result.reused_tokens = reusable(place, running.request);
   // The last token that is chosen needs no place in the cache.
   running.limit = std::min(running.request.max_new_tokens, options.capacity - length + 1);
   running.position = static_cast<std::int32_t>(length - 1);
@@ -118,7 +120,12 @@ void Generator::Impl::begin(Place& place, int group, std::size_t sequence, Waiti
                       .schema = running.request.schema,
                       .end_ids = running.request.end_ids,
                       .most_tokens = running.limit};
-  issue({.kind = Job::begin, .group = group, .sequence = static_cast<std::int32_t>(sequence), .positions = {}}, beginning, {});
+  issue({.kind = Job::begin,
+         .group = group,
+         .sequence = static_cast<std::int32_t>(sequence),
+         .positions = {},
+         .whole = running.request.adapter},
+        beginning, {});
   place.kept.clear();
   {
     const std::lock_guard lock(mutex);
@@ -138,7 +145,7 @@ void Generator::Impl::copy_shared(int group, std::size_t sequence, Running& runn
       const std::optional<Running>& other = places[i].running;
       if (other && other->number == running.number) continue;
       const std::int64_t there = other ? other->filled / options.chunk * options.chunk : options.capacity;
-      const std::int64_t shared = std::min(there, reusable(other ? other->request.prompt : places[i].kept, running.request.prompt));
+      const std::int64_t shared = std::min(there, reusable(places[i], running.request));
       if (shared <= most) continue;
       most = shared;
       job.position = static_cast<std::int32_t>(i);
@@ -262,6 +269,7 @@ void Generator::Impl::release(Place& place, Finish how) {
     // Not what was generated: a prefill would compute it in other pieces, and give other roundings.
     place.kept.assign(done.request.prompt.begin(), done.request.prompt.begin() + static_cast<std::ptrdiff_t>(done.filled));
     place.kept.resize(std::min(place.kept.size(), static_cast<std::size_t>(options.capacity) - 1));
+    place.kept_adapter = done.request.adapter;
     place.used = ++uses;
   }
   {

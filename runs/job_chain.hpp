@@ -29,7 +29,7 @@ struct Job {
   std::int32_t position = 0;  // prefill, verify: of the first token; copy: the sequence that is copied
   std::int32_t length = 0;    // prefill, verify: tokens; step: sequences of the group, from the first on; begin: bytes that follow
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
-  std::int32_t whole = 0;               // prefill: tokens of the prompt; copy: the group that is copied from
+  std::int32_t whole = 0;               // prefill: tokens of the prompt; copy: the group that is copied from; begin: the adapter
 };
 
 // What the rank that chooses tokens must know of a request (Job::begin).

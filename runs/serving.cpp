@@ -18,11 +18,11 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
+#include <ppengine/runs/adapters.hpp>
 #include <ppengine/runs/constraint/token_trie.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/serving/embedder.hpp>
 #include <ppengine/runs/serving/service.hpp>
-#include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -67,8 +67,10 @@ class EndSignals {
 
 }  // namespace
 
-ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)) {
+ServingRun::ServingRun(ServingOptions options)
+    : options_(std::move(options)), source_(open_model_with_adapters(options_.model, options_.adapters)) {
   check(options_.weights, options_.parallel);
+  check_adapters(source_, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");
   if (options_.lookup && options_.parallel.pipeline > 1)
@@ -101,6 +103,7 @@ GeneratorOptions ServingRun::generator_options() const {
   how.chunk = chunk;
   how.interleaved = true;
   how.lookup = options_.lookup;
+  how.adapters = graph_with_adapters(source_).masks;
   // A layer with a window keeps its last tokens only: what a prompt had at its beginning is gone when it ends.
   how.reuse =
       cache_bytes(source_, options_.parallel, how.capacity, chunk) == cache_bytes(source_, options_.parallel, how.capacity, how.capacity);
@@ -126,12 +129,13 @@ void ServingRun::run(comm::Communicator& world) const {
   serving::ServiceOptions service_options;
   service_options.model = name_of(options_);
   service_options.aliases = {options_.model};
+  for (const models::NamedAdapter& adapter : source_.adapters) service_options.adapters.push_back(adapter.name);
   service_options.api_key = options_.api_key;
   service_options.max_queue = options_.max_queue;
   service_options.capacity = how.capacity;
   serving::Embedder embedder(source_, options_.parallel.device, options_.weight_seed);
   serving::Service service(service_options, source_, generator,
-                           [&](const std::vector<serving::Ids>& ids, bool last) { return embedder.embed(ids, last); });
+                           [&](const std::vector<serving::Ids>& ids, bool last, int adapter) { return embedder.embed(ids, last, adapter); });
   serving::HttpOptions http;
   http.host = options_.host;
   http.port = options_.port;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/models/source.hpp>
@@ -15,8 +16,8 @@ namespace ppengine::runs {
 
 struct ServingOptions {
   std::string model;
-  std::string adapter;  // folder of a LoRA adapter; empty: none
-  std::string name;  // as clients call it; empty: the folder's
+  std::vector<std::string> adapters;  // LoRA adapters, as --adapter names them (runs/adapters.hpp)
+  std::string name;                   // as clients call it; empty: the folder's
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any that is free
   std::string api_key;

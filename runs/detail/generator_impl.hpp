@@ -47,6 +47,7 @@ struct Running {
 struct Place {
   std::optional<Running> running;
   std::vector<std::int32_t> kept;  // tokens of the last request, whose keys and values are still there
+  int kept_adapter = -1;           // that they were computed with
   std::uint64_t used = 0;          // when that was
 };
 
@@ -98,7 +99,8 @@ struct Generator::Impl {
                         .sequences = how.sequences,
                         .chunk = how.chunk,
                         .peers = &pipeline,
-                        .tensor = how.tensor}),
+                        .tensor = how.tensor,
+                        .adapters = how.adapters}),
         chain(pipeline, how.sequences, how.tensor),
         vocabulary(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
         groups(static_cast<std::size_t>(how.groups)) {
@@ -116,8 +118,9 @@ struct Generator::Impl {
   // What every rank of the chain does with a job; the first rank gives the tokens that go in.
   void carry_out(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens) {
     Group& group = groups[static_cast<std::size_t>(job.group)];
-    if (job.kind != Job::begin) tell(job, tokens);
-    if (job.kind == Job::begin && chain.is_last()) {
+    tell(job, tokens);
+    if (job.kind == Job::begin) decoder.set_adapter(job.group, job.sequence, job.whole);
+    if (job.kind == Job::begin && chooses()) {
       Chooser& chooser = group.choosers[static_cast<std::size_t>(job.sequence)];
       chooser.sampler.emplace(beginning.sampling, beginning.number, beginning.bias);
       chooser.history = beginning.prompt;
@@ -203,13 +206,14 @@ struct Generator::Impl {
   void issue(const Job& job, const Beginning& beginning, std::span<const std::int32_t> tokens);
   bool is_cancelled(std::uint64_t number);
   void finish(std::uint64_t number, const GenerationRequest& request, const Generated& result);
-  // Tokens of a prompt that a place has in its cache already: whole chunks, and never the last token, which must give logits.
-  std::int64_t reusable(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt) const;
+  // Tokens of a request's prompt that a place has in its cache already, of one that runs or ran: whole chunks, and never the last token,
+  // which must give logits.
+  std::int64_t reusable(const Place& place, const GenerationRequest& request) const;
   // More of a prompt than it has itself may be in another's place, also of one that runs: then that is copied.
   void copy_shared(int group, std::size_t sequence, Running& running);
   // The free place that a request takes: where most of its prompt is; in the group with the least to do; beside others, so that a step goes
   // over few places; and the one that was used longest ago. Null: none is free.
-  Place* find_place(const std::vector<std::int32_t>& prompt, int& group_of, std::size_t& sequence_of);
+  Place* find_place(const GenerationRequest& request, int& group_of, std::size_t& sequence_of);
   // Of the waiting requests the first of those whose owner has the fewest running: a large batch does not hold up a single one.
   std::deque<Waiting>::iterator next_in_turn();
   // Waiting requests take free places.
