@@ -122,9 +122,10 @@ void add_generate(CLI::App& app) {
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
   command
-      ->add_option("--adapter", options.adapters,
-                   "LoRA adapter for the model: a folder that peft or 'train --save' has written; several, each with a name: every prompt is "
-                   "continued with each of them")
+      ->add_option(
+          "--adapter", options.adapters,
+          "LoRA adapter for the model: a folder that peft or 'train --save' has written; several, each with a name: every prompt is "
+          "continued with each of them")
       ->type_name("[NAME=]DIR")
       ->expected(1)
       ->take_all();
@@ -138,7 +139,7 @@ void add_generate(CLI::App& app) {
       ->check(CLI::Range(1, 4096));
   command
       ->add_option("--cache-memory", flags->cache_mebibytes,
-                   "MiB that keys and values may take on a rank: fewer prompts run at once (default: no limit)")
+                   "MiB that keys and values may take on a rank; prompts wait for each other where that is short (default: no limit)")
       ->type_name("MIB")
       ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));

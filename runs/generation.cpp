@@ -115,22 +115,13 @@ std::int64_t GenerationRun::capacity() const {
 
 GeneratorOptions GenerationRun::generator_options() const {
   const auto requests = static_cast<std::int64_t>(prompts_.size() * variants()), ranks = std::int64_t{options_.parallel.pipeline};
-  std::int64_t fit = requests, at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
+  const std::int64_t at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
   GeneratorOptions how;
   how.capacity = capacity();
   how.adapters = graph_with_adapters(source_).masks;
-  if (options_.cache_memory > 0) {
-    const std::int64_t each = cache_bytes(source_, options_.parallel, how.capacity, how.chunk);
-    fit = options_.cache_memory / each;
-    if (fit < 1)
-      throw ConfigError(
-          fmt::format("--cache-memory {}: the keys and values of one prompt and its new tokens ({} in all) take {} MiB on a rank",
-                      options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
-    at_once = std::min(at_once, fit);
-  }
   how.groups = static_cast<int>(std::min(ranks, at_once));
   how.sequences = (at_once + how.groups - 1) / how.groups;
-  if (options_.cache_memory > 0 && how.groups * how.sequences > fit) how.sequences = at_once / how.groups;
+  if (options_.cache_memory > 0) fit_cache(cache_bytes(source_, options_.parallel, how.capacity, how.chunk), options_.cache_memory, how);
   return how;
 }
 
@@ -180,17 +171,43 @@ void check(const ops::WeightStorage& weights, const engine::ParallelOptions& par
     throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
 }
 
-std::int64_t cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
-                         std::int64_t chunk) {
+std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
+                                    std::int64_t chunk) {
   const StagePlan plan = plan_stages(source, parallel);
-  engine::CompileOptions cached;
-  cached.cache_capacity = capacity;
-  cached.cache_chunk = std::min(capacity, chunk);
-  std::vector<std::int64_t> elements(static_cast<std::size_t>(parallel.pipeline));
+  engine::CompileOptions apart, paged;
+  apart.cache_capacity = capacity;
+  apart.cache_chunk = std::min(capacity, chunk);
+  paged = apart;
+  paged.cache_pages = 1;
+  const auto element = static_cast<std::int64_t>(ops::size_of(parallel.type));
+  std::vector<CacheBytes> bytes(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
-    for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i)
-      elements[static_cast<std::size_t>(plan.stage_rank[s])] += plan.graph->nodes()[static_cast<std::size_t>(i)].op->cache_elements(cached);
-  return *std::ranges::max_element(elements) * static_cast<std::int64_t>(ops::size_of(parallel.type));
+    for (int i = plan.cuts[s].begin; i < plan.cuts[s].end; ++i) {
+      const engine::NodeOp& op = *plan.graph->nodes()[static_cast<std::size_t>(i)].op;
+      CacheBytes& rank = bytes[static_cast<std::size_t>(plan.stage_rank[s])];
+      const std::int64_t own = op.cache_elements(paged), per_token = (op.cache_elements(apart) - own) / capacity;
+      rank.place += own * element;
+      rank.page += per_token * engine::CompileOptions::cache_page * element;
+    }
+  return bytes;
+}
+
+void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, GeneratorOptions& how) {
+  const std::int64_t each = (how.capacity + engine::CompileOptions::cache_page - 1) / engine::CompileOptions::cache_page;
+  std::int64_t places = how.groups * how.sequences, pages = places * each;
+  for (const CacheBytes& rank : bytes) {
+    const std::int64_t one = rank.place + (each + 1) * rank.page;  // and the page that belongs to nobody
+    if (one > limit)
+      throw ConfigError(fmt::format(
+          "--cache-memory {}: the keys and values of one sequence of {} tokens take {} MiB on a rank; give more, or allow fewer tokens",
+          limit >> 20, how.capacity, (one + (1 << 20) - 1) >> 20));
+    if (rank.place > 0) places = std::min(places, (limit - (each + 1) * rank.page) / rank.place);
+  }
+  for (const CacheBytes& rank : bytes)
+    if (rank.page > 0) pages = std::min(pages, (limit - places * rank.place) / rank.page - 1);
+  how.groups = static_cast<int>(std::min<std::int64_t>(how.groups, places));
+  how.sequences = std::min(how.sequences, places / how.groups);
+  how.pages = pages;
 }
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,

@@ -82,6 +82,7 @@ GeneratorStats Generator::stats() const {
   GeneratorStats now = impl_->stats;
   now.waiting = static_cast<std::int64_t>(impl_->waiting.size());
   now.places = impl_->options.groups * impl_->options.sequences;
+  now.pages = impl_->pool.size();
   return now;
 }
 

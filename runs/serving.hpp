@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ServingOptions {
   std::int64_t context = 0;        // tokens of a sequence; 0: the model's, 4096 at most
   std::int64_t max_body = std::int64_t{16} << 20, max_connections = 4096;
   bool lookup = false;  // a sequence alone is decoded several tokens at a time where its text repeats itself
+  std::string draft;    // folder of a small model that guesses what follows; empty: none
   double grace = 30;    // seconds that requests under way have after SIGTERM
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;
@@ -48,6 +50,7 @@ class ServingRun {
 
   ServingOptions options_;
   models::ModelSource source_;
+  std::optional<models::ModelSource> draft_;
   GeneratorOptions how_;
 };
 
