@@ -6,13 +6,13 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/runs/training.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -73,7 +73,10 @@ struct TextState {
 }  // namespace
 
 GenerationRun::GenerationRun(GenerationOptions options)
-    : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
+    : options_(std::move(options)),
+      source_(open_model_with_adapter(options_.model, options_.adapter)),
+      tokenizer_(source_.tokenizer()),
+      prompts_(options_.ids) {
   check(options_.sampling);
   const auto missing = [&](const char* flag) {
     return ConfigError(
@@ -200,9 +203,8 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
                                                    engine::ModelRank::Options{parallel.type, false, {}, {}, weights});
   // What every model needs is brought in from the kernel cache while weights are read.
-  std::vector<std::string> kernels{"loss", "attention", "attention_lanes"};
-  if (fuses) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
-  const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
+  const auto prepared =
+      device->info().is_cpu ? device->kernels().prepare_soon({"loss", "attention", "attention_lanes"}) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
     models::load_weights(*model, stream, source);
