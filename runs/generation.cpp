@@ -225,9 +225,8 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
                                                    engine::ModelRank::Options{parallel.type, false, {}, {}, weights});
   // What every model needs is brought in from the kernel cache while weights are read.
-  std::vector<std::string> kernels{"loss", "attention", "attention_lanes"};
-  if (fuses) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
-  const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
+  const auto prepared =
+      device->info().is_cpu ? device->kernels().prepare_soon({"loss", "attention", "attention_lanes"}) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
     models::load_weights(*model, stream, source);

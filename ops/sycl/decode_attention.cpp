@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/ops/detail/attention_implementations.hpp>
-#include <ppengine/ops/sycl/step_chain.hpp>
+#include <ppengine/ops/detail/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
