@@ -73,7 +73,7 @@ PredictedStep predict_step(const BenchTrainFlags& flags, engine::Trainer& traine
                      .type = ops::name_of(parallel.type),
                      .tokens = double(batch_size * length),
                      .ranks = world.size()};
-  step.prediction = engine::predict(trainer.model().graph(), trainer.model().cuts(), plan, step.device,
+  step.prediction = engine::predict(trainer.model().graph(), trainer.model().cuts().items(), plan, step.device,
                                     {.batch = std::max<std::int64_t>(1, batch_size / plan.microbatches / parallel.data),
                                      .length = length,
                                      .data = parallel.data,

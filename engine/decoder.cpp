@@ -44,8 +44,8 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   }
   for (const AdapterMask& mask : options.adapters) {
     const auto found = std::ranges::find(model.graph().values(), mask.input, &ValueInfo::name);
-    PPENGINE_ASSERT(found != model.graph().values().end() && found->producer < 0);
-    masks_.push_back({static_cast<int>(found - model.graph().values().begin()), mask.columns, {}});
+    PPENGINE_ASSERT(found != model.graph().values().end() && !found->producer);
+    masks_.push_back({model.graph().values().id_of(found), mask.columns, {}});
   }
   for (const Shape& shape : shapes(Use::step, options.sequences)) {
     caches_.emplace_back(model.device(), shape.stage->cache_bytes(), &model.memory());

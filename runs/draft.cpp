@@ -7,7 +7,7 @@ namespace ppengine::runs {
 
 Draft::Draft(engine::ModelRank& model, std::int64_t capacity, std::int64_t places)
     : decoder_(model, {.capacity = capacity, .sequences = places, .chunk = std::min(chunk, capacity)}),
-      vocabulary_(model.graph().values()[static_cast<std::size_t>(model.graph().output_value())].width),
+      vocabulary_(model.graph().values()[model.graph().output_value()].width),
       cached_(static_cast<std::size_t>(places)) {
   decoder_.prepare_step(1);
 }

@@ -42,10 +42,10 @@ void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& 
 
 void load_adapters(engine::ModelRank& model, ops::Stream& stream, std::span<const Adapter> adapters) {
   std::vector<float> host, one;
-  for (int stage : model.stages()) {
+  for (engine::StageId stage : model.stages()) {
     engine::ParameterStore& parameters = model.parameters(stage);
     for (const engine::ParameterRange& range : parameters.ranges()) {
-      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      const engine::ParameterInfo& info = model.graph().parameters()[range.id];
       if (!is_adapter_parameter(info.name)) continue;
       const auto& shape = info.whole_shape();
       host.assign(static_cast<std::size_t>(shape.count()), 0.0f);
