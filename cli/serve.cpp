@@ -78,6 +78,11 @@ void add_serve(CLI::App& app) {
   command->add_option("--max-queue", options.max_queue, "Sequences that wait; more are refused with status 429 (default 256)")
       ->check(CLI::Range(1, 1000000))
       ->group(limits);
+  command
+      ->add_option("--max-per-client", options.max_per_client,
+                   "Sequences that one address may have waiting or running; more are refused with status 429 (default: no limit)")
+      ->check(CLI::Range(1, 1000000))
+      ->group(limits);
   command->add_option("--context", options.context, "Tokens that a sequence can reach (default: the model's context, 4096 at most)")
       ->check(CLI::Range(2L, 1L << 24))
       ->group(limits);

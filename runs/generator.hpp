@@ -48,9 +48,9 @@ struct GenerationRequest {
   std::vector<TokenBias> bias{};      // added to logits
   std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
-      random_stream{};                   // what random numbers depend on beside the seed; the request's number where it is not given
-  int adapter = -1;                      // of GeneratorOptions::adapters; -1: none
-  std::optional<std::uint64_t> owner{};  // requests of one owner share the places fairly with those of others
+      random_stream{};  // what random numbers depend on beside the seed; the request's number where it is not given
+  int adapter = -1;     // of GeneratorOptions::adapters; -1: none
+  std::optional<std::uint64_t> owner{}, client{};  // requests of one owner, and owners of one client, share the places fairly with others
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
   std::function<bool(std::int32_t id)> on_token{};

@@ -55,14 +55,19 @@ Place* Generator::Impl::find_place() {
 }
 
 std::deque<Waiting>::iterator Generator::Impl::next_in_turn() {
-  std::map<std::uint64_t, std::int64_t> running;
+  std::map<std::uint64_t, std::int64_t> of_owner, of_client;
   for (const Group& group : groups)
-    for (const Place& place : group.places)
-      if (place.running && place.running->request.owner) ++running[*place.running->request.owner];
-  const auto has = [&](const Waiting& each) -> std::int64_t {
-    if (each.progress) return -1;  // it was there before
-    const auto found = each.request.owner ? running.find(*each.request.owner) : running.end();
-    return found == running.end() ? 0 : found->second;
+    for (const Place& place : group.places) {
+      if (place.running && place.running->request.owner) ++of_owner[*place.running->request.owner];
+      if (place.running && place.running->request.client) ++of_client[*place.running->request.client];
+    }
+  const auto running = [](const auto& counts, const std::optional<std::uint64_t>& who) -> std::int64_t {
+    const auto found = who ? counts.find(*who) : counts.end();
+    return found == counts.end() ? 0 : found->second;
+  };
+  const auto has = [&](const Waiting& each) -> std::pair<std::int64_t, std::int64_t> {
+    if (each.progress) return {-1, -1};  // it was there before
+    return {running(of_client, each.request.client), running(of_owner, each.request.owner)};
   };
   return std::ranges::min_element(waiting, {}, has);  // of equal ones the first
 }
@@ -201,6 +206,7 @@ void Generator::Impl::release(Place& place, Finish how) {
   {
     const std::lock_guard lock(mutex);
     --stats.running;
+    stats.used_pages = pool.used();
   }
   finish(done.number, done.request, finished(done, how));
 }

@@ -154,6 +154,7 @@ void ServingRun::run(comm::Communicator& world) const {
   for (const models::NamedAdapter& adapter : source_.adapters) service_options.adapters.push_back(adapter.name);
   service_options.api_key = options_.api_key;
   service_options.max_queue = options_.max_queue;
+  service_options.max_per_client = options_.max_per_client;
   service_options.capacity = how.capacity;
   serving::Embedder embedder(source_, options_.parallel.device, options_.weight_seed);
   serving::Service service(service_options, source_, generator, [&](const std::vector<serving::Ids>& ids, bool last, int adapter) {

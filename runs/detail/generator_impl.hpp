@@ -237,7 +237,8 @@ struct Generator::Impl {
   // The free place that a request takes: in the group with the least to do, beside others, so that a step goes over few places. Null: none
   // is free.
   Place* find_place();
-  // Of the waiting requests the first of those whose owner has the fewest running: a large batch does not hold up a single one.
+  // Of the waiting requests the first of those whose client, then whose owner, has the fewest running: many requests of one client, or a
+  // large batch, do not hold up a single one.
   std::deque<Waiting>::iterator next_in_turn();
   // Waiting requests take free places.
   void admit();

@@ -58,6 +58,15 @@ void read_logprobs(const Json& body, CompletionRequest& request) {
   if (wanted) request.sampling.logprobs = static_cast<std::int32_t>(count.value_or(0));
 }
 
+void read_best_of(const Json& body, CompletionRequest& request) {
+  request.best_of = (request.chat ? std::nullopt : integer(body, "best_of", 1, 128)).value_or(request.n);
+  if (request.best_of < request.n)
+    refuse("best_of", fmt::format("is {} and must be at least 'n', which is {}", request.best_of, request.n));
+  if (request.best_of == request.n) return;
+  if (boolean(body, "stream").value_or(false)) refuse("best_of", "cannot be streamed: the best is known at the end");
+  request.sampling.logprobs = std::max(request.sampling.logprobs, 0);
+}
+
 void read_format(const Json& body, CompletionRequest& request) {
   const Json* format = find(body, "response_format");
   if (!format || !request.schema.empty()) return;  // a forced call has its own
@@ -273,6 +282,8 @@ CompletionRequest parse_completion(const Json& body, bool chat) {
     sampling.seed = std::random_device{}() | static_cast<std::uint64_t>(std::random_device{}()) << 32;
   }
   read_logprobs(body, request);
+  request.shows_logprobs = sampling.logprobs >= 0;
+  read_best_of(body, request);
   read_bias(body, request);
   read_stops(body, request);
   request.stream = boolean(body, "stream").value_or(false);
@@ -282,7 +293,7 @@ CompletionRequest parse_completion(const Json& body, bool chat) {
     request.include_usage = boolean(*options, "include_usage").value_or(false);
   }
   request.echo = !chat && boolean(body, "echo").value_or(false);
-  if (request.echo && sampling.logprobs >= 0)
+  if (request.echo && request.shows_logprobs)
     refuse("echo", "with 'logprobs' is not supported: log probabilities of prompts are not computed");
   if (!chat && find(body, "suffix") && !text(body, "suffix")->empty()) refuse("suffix", "is not supported");
   request.ignore_eos = boolean(body, "ignore_eos").value_or(false);

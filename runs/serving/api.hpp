@@ -40,7 +40,8 @@ struct CompletionRequest {
   Json template_variables = Json::object();  // chat_template_kwargs
   bool add_generation_prompt = true;
   std::optional<std::int64_t> max_tokens;
-  std::int64_t n = 1;
+  std::int64_t n = 1, best_of = 1;  // best_of: sequences of a prompt, of which the n likeliest are answered
+  bool shows_logprobs = false;
   SamplingOptions sampling;
   bool seeded = false;
   std::vector<TokenBias> bias;

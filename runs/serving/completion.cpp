@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <numeric>
 #include <random>
 
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
@@ -31,7 +32,7 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 Completion::Completion(Setup setup, std::shared_ptr<Reply> reply)
     : setup_(std::move(setup)), reply_(std::move(reply)), id_(new_id(setup_.request.chat)), created_(std::time(nullptr)) {
   for (std::size_t p = 0; p < setup_.prompts.size(); ++p)
-    for (std::int64_t k = 0; k < setup_.request.n; ++k) {
+    for (std::int64_t k = 0; k < setup_.request.best_of; ++k) {
       State& state = states_.emplace_back(setup_.request.stops);
       state.prompt = p;
       if (setup_.tokenizer) state.decoder.emplace(*setup_.tokenizer, setup_.request.skip_special_tokens);
@@ -56,7 +57,9 @@ void Completion::start(Generator& generator) {
     if (!setup_.request.ignore_eos) request.end_ids = setup_.end_ids;
     request.owner = owner;
     request.adapter = setup_.adapter;
-    request.random_stream = i % static_cast<std::size_t>(setup_.request.n);  // not of the company: the same seed gives the same tokens
+    request.client = setup_.client;
+    request.random_stream =
+        i % static_cast<std::size_t>(setup_.request.best_of);  // not of the company: the same seed gives the same tokens
     request.on_choice = [self, i](const Choice& choice) { return self->choose(i, choice); };
     request.on_finished = [self, i](const Generated& result) { self->finish(i, result); };
     numbers->push_back(generator.submit(std::move(request)));
@@ -94,7 +97,8 @@ bool Completion::choose(std::size_t index, const Choice& choice) {
   if (over_) return false;
   State& state = states_[index];
   if (!std::exchange(state.begun, true)) setup_.metrics->first_token(std::chrono::duration<double>(Clock::now() - arrived_).count());
-  if (setup_.request.sampling.logprobs >= 0) {
+  state.logprob += choice.logprob;
+  if (setup_.request.shows_logprobs) {
     Json token = token_json(choice.token, choice.logprob);
     Json top = Json::array();
     for (int i = 0; i < choice.alternatives; ++i) top.push_back(token_json(choice.ids[i], choice.logprobs[i]));
@@ -172,7 +176,7 @@ Json Completion::usage() const {
 
 // Chat: a list of tokens as they are. Completions: four lists.
 Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) const {
-  if (setup_.request.sampling.logprobs < 0) return nullptr;
+  if (!setup_.request.shows_logprobs) return nullptr;
   if (setup_.request.chat) return {{"content", tokens}, {"refusal", nullptr}};
   Json names = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
   for (const Json& token : tokens) {
@@ -188,9 +192,25 @@ Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) con
   return {{"tokens", names}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
 }
 
-Json Completion::choice_json(std::size_t index) const {
+// Of every prompt's sequences the n with the largest mean log probability of a token, likeliest first; all in their order where none is
+// left out.
+std::vector<std::size_t> Completion::best() const {
+  std::vector<std::size_t> order(states_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto each = static_cast<std::size_t>(setup_.request.best_of), wanted = static_cast<std::size_t>(setup_.request.n);
+  if (each == wanted) return order;
+  const auto mean = [&](std::size_t i) { return states_[i].logprob / double(std::max<std::size_t>(1, states_[i].result.ids.size())); };
+  std::vector<std::size_t> found;
+  for (auto first = order.begin(); first != order.end(); first += static_cast<std::ptrdiff_t>(each)) {
+    std::stable_sort(first, first + static_cast<std::ptrdiff_t>(each), [&](std::size_t a, std::size_t b) { return mean(a) > mean(b); });
+    found.insert(found.end(), first, first + static_cast<std::ptrdiff_t>(wanted));
+  }
+  return found;
+}
+
+Json Completion::choice_json(std::size_t index, std::size_t shown_as) const {
   const State& state = states_[index];
-  Json choice{{"index", index}};
+  Json choice{{"index", shown_as}};
   if (setup_.request.chat) {
     choice["message"] = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
     const bool forced = setup_.request.tool_use == ToolUse::one_tool;
@@ -265,7 +285,7 @@ void Completion::complete() {
   }
   Json data = envelope(setup_.request.chat ? "chat.completion" : "text_completion");
   data["choices"] = Json::array();
-  for (std::size_t i = 0; i < states_.size(); ++i) data["choices"].push_back(choice_json(i));
+  for (const std::size_t i : best()) data["choices"].push_back(choice_json(i, data["choices"].size()));
   data["usage"] = usage();
   std::exchange(reply_, nullptr)->send(200, "application/json", dumped(data));
 }

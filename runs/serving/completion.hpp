@@ -28,6 +28,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::vector<Ids> prompts;
     std::vector<std::int32_t> end_ids;
     std::int64_t max_new_tokens = 0;
+    std::uint64_t client = 0;
     Metrics* metrics = nullptr;
     std::function<void(int status)> on_answered;  // once
   };
@@ -49,6 +50,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::vector<ToolCall> called;
     Json tokens = Json::array(), unsent = Json::array();  // log probabilities: all, and those not streamed yet
     std::vector<std::size_t> offsets;
+    double logprob = 0;  // of all its tokens
     Generated result;
     bool finished = false, begun = false;
     explicit State(const std::vector<std::string>& stop_strings) : stops(stop_strings) {}
@@ -64,7 +66,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::string call_id(std::size_t index) const;
   Json token_json(std::int32_t id, float logprob) const;
   Json logprobs_json(const Json& tokens, std::size_t first_offset) const;
-  Json choice_json(std::size_t index) const;
+  Json choice_json(std::size_t index, std::size_t shown_as) const;
+  std::vector<std::size_t> best() const;
   Json usage() const;
   Json envelope(const char* object) const;
   void event(const Json& data);

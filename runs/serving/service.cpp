@@ -140,11 +140,8 @@ int Service::find_model(const std::string& name) const {
 Json Service::models_list() const {
   Json data = Json::array();
   for (int i = -1; i < static_cast<int>(options_.adapters.size()); ++i) {
-    Json one{{"id", model_name(i)},
-             {"object", "model"},
-             {"created", started_},
-             {"owned_by", "ppengine"},
-             {"max_model_len", options_.capacity}};
+    Json one{
+        {"id", model_name(i)}, {"object", "model"}, {"created", started_}, {"owned_by", "ppengine"}, {"max_model_len", options_.capacity}};
     if (i >= 0) one["parent"] = options_.model;
     data.push_back(std::move(one));
   }
@@ -205,7 +202,7 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
   setup.end_ids = source_.config.ids().eos;
   setup.max_new_tokens = setup.request.max_tokens.value_or(chat ? options_.capacity : 16);
   setup.metrics = &metrics_;
-  const auto count = static_cast<std::int64_t>(setup.prompts.size()) * setup.request.n;
+  const auto count = static_cast<std::int64_t>(setup.prompts.size()) * setup.request.best_of;
   const GeneratorStats load = generator_.stats();
   const std::int64_t room = load.places + options_.max_queue;
   if (count > room) throw ApiError(400, fmt::format("{} sequences in one request; at most {} are taken", count, room), "n");
@@ -216,25 +213,35 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
     const std::lock_guard lock(mutex_);
     if (const auto self = made->lock()) under_way_.erase(self);
   };
+  const std::string& client = http.client;
+  setup.client = std::hash<std::string>{}(client);
   const auto completion = std::make_shared<Completion>(std::move(setup), reply);
   *made = completion;
   {
     const std::lock_guard lock(mutex_);
     if (!failed_.empty()) throw ApiError(503, failed_);
     if (load.running + load.waiting + count > room) throw ApiError(429, "the queue is full; try again later", "", "rate_limit_exceeded");
-    under_way_.insert(completion);
+    std::int64_t own = count;
+    for (const auto& [other, whose] : under_way_)
+      if (whose == client) own += static_cast<std::int64_t>(other->sequences());
+    if (options_.max_per_client > 0 && own > options_.max_per_client)
+      throw ApiError(
+          429,
+          fmt::format("a client may have {} sequences under way, and this would make {}; try again later", options_.max_per_client, own),
+          "", "rate_limit_exceeded");
+    under_way_.emplace(completion, client);
   }
   completion->start(generator_);
 }
 
 void Service::fail(const std::string& reason) {
-  std::set<std::shared_ptr<Completion>> left;
+  std::map<std::shared_ptr<Completion>, std::string> left;
   {
     const std::lock_guard lock(mutex_);
     failed_ = reason;
     left = under_way_;
   }
-  for (const auto& each : left) each->fail(ApiError(503, reason));
+  for (const auto& [each, client] : left) each->fail(ApiError(503, reason));
 }
 
 Json Service::embeddings(const HttpRequest& request) {

@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 
 #include <ppengine/models/chat/chat_template.hpp>
@@ -19,12 +19,13 @@
 namespace ppengine::runs::serving {
 
 struct ServiceOptions {
-  std::string model;                 // as clients call it
-  std::vector<std::string> aliases;  // other names that are taken
+  std::string model;                  // as clients call it
+  std::vector<std::string> aliases;   // other names that are taken
   std::vector<std::string> adapters;  // by number: clients ask for MODEL:ADAPTER
-  std::string api_key;               // empty: none is asked for
-  std::int64_t max_queue = 256;      // sequences that wait for a place
-  std::int64_t capacity = 0;         // tokens of a sequence
+  std::string api_key;                // empty: none is asked for
+  std::int64_t max_queue = 256;       // sequences that wait for a place
+  std::int64_t max_per_client = 0;    // sequences of one address, waiting or running; 0: any number
+  std::int64_t capacity = 0;          // tokens of a sequence
 };
 
 // Embeddings of several texts: one vector per list of ids.
@@ -68,7 +69,7 @@ class Service {
   std::atomic<bool> draining_{false};
   std::mutex mutex_;  // of what follows
   std::string failed_;
-  std::set<std::shared_ptr<Completion>> under_way_;
+  std::map<std::shared_ptr<Completion>, std::string> under_way_;  // and their clients
 };
 
 const char* chat_page();

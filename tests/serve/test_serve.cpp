@@ -210,6 +210,48 @@ BOOST_AUTO_TEST_CASE(a_draft_changes_nothing) {
   BOOST_TEST(other.err.find("--draft mid: it has 8192 tokens") != std::string::npos, other.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_client_has_its_share_and_no_more) {
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--max-per-client", "3"}, [&] {
+    const auto asked = [&](int n) { return post(port, "/v1/completions", {{"prompt", {1}}, {"max_tokens", 3}, {"n", n}}); };
+    BOOST_TEST(asked(3).status == 200);
+    const Answer refused = asked(4);
+    BOOST_TEST(refused.status == 429);
+    BOOST_TEST(refused.head.find("Retry-After") != std::string::npos, refused.head);
+    BOOST_TEST(refused.json()["error"]["code"] == "rate_limit_exceeded");
+    BOOST_TEST(asked(3).status == 200);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
+BOOST_AUTO_TEST_CASE(best_of_answers_the_likeliest) {
+  const int port = free_port();
+  const Outcome outcome = serve(port, {}, [&] {
+    Json body{{"prompt", {1, 2}}, {"max_tokens", 5}, {"n", 6}, {"seed", 3}, {"logprobs", 0}};
+    const Json all = post(port, "/v1/completions", body).json();
+    double best = -1e9;
+    std::string text;
+    for (const Json& choice : all["choices"]) {
+      double sum = 0;
+      for (const Json& each : choice["logprobs"]["token_logprobs"]) sum += each.get<double>();
+      if (sum > best) best = sum, text = choice["text"].get<std::string>();
+    }
+    body.erase("logprobs");
+    body["n"] = 1, body["best_of"] = 6;
+    const Json one = post(port, "/v1/completions", body).json();
+    BOOST_REQUIRE_EQUAL(one["choices"].size(), 1u);
+    BOOST_TEST(one["choices"][0]["text"] == text);
+    BOOST_TEST(one["choices"][0]["index"] == 0);
+    BOOST_TEST(one["choices"][0]["logprobs"].is_null());
+    BOOST_TEST(one["usage"]["completion_tokens"] == 30);
+    body["n"] = 7;
+    BOOST_TEST(post(port, "/v1/completions", body).json()["error"]["param"] == "best_of");
+    body["n"] = 1, body["stream"] = true;
+    BOOST_TEST(post(port, "/v1/completions", body).json()["error"]["param"] == "best_of");
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+}
+
 // Memory for one sequence of the model's 128 tokens: two pages, and the one that belongs to nobody.
 BOOST_AUTO_TEST_CASE(with_little_memory_all_are_answered_in_turn) {
   std::vector<std::string> alone;
