@@ -21,6 +21,7 @@ using cpu::floats, cpu::for_parts, cpu::most_lanes, cpu::most_panel_width;
 
 constexpr int64_t most_depth = 384, most_rows = 264;  // as in gemm.cpp: a panel in the first cache, rows that meet it in the second
 constexpr int64_t most_panels = 12;                   // that a thread takes at a time
+constexpr int64_t strip_step = 16;                     // rows of a weight that are packed at once
 constexpr int64_t few_pixels = 128;                   // samples of fewer are one picture for sums over pixels
 
 // Kept for the life of a thread.
@@ -224,10 +225,13 @@ class CpuConvolution final : public Convolution {
     const int64_t most = even_depth(w_.outs), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
     for (int64_t o = 0; o < w_.outs; o += most) {
       const int64_t depth = std::min(most, w_.outs - o), strip = product_.strip_floats(depth);
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
-        product_.pack_strip(weight + o * w_.elements + m, w_.elements, height, depth, scratch.strips + i * strip);
-      }
+      // A few rows of the weight at a time: they lie far apart, and all strips take their part of them while they are in the cache.
+      for (int64_t at = 0; at < depth; at += strip_step)
+        for (int64_t i = 0; i < tiles; ++i) {
+          const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
+          product_.pack_strip(weight + (o + at) * w_.elements + m, w_.elements, height, std::min(strip_step, depth - at),
+                              scratch.strips + i * strip + at * product_.tile_height);
+        }
       for (int64_t p = 0; p < panels_; ++p) {
         const Pixels of = panel(p);
         product_.pack_panel(diff + place_of_output(joined_, o, of.first), row_of_outputs(joined_), false, of.count, depth, scratch.panel);
