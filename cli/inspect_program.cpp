@@ -58,7 +58,8 @@ void print_text(const runs::ProgramInspection& found) {
   print_result("\nops of the program\n");
   for (const auto& [op, count] : found.program.ops) print_result("  {:<48}{:>5}\n", op, count);
   print_result("run as\n");
-  const std::map<std::string, const char*> by{{"linear", "oneDNN or own"}, {"matmul", "oneDNN or SYCL"}, {"convolution", "oneDNN"}, {"layer_norm", "oneDNN or own"},
+  const std::map<std::string, const char*> by{{"linear", "oneDNN or own"}, {"matmul", "oneDNN or SYCL"}, {"convolution", "oneDNN"}, {"layer_norm", "oneDNN or own"}, {"rms_norm", "oneDNN or own"}, {"attention", "oneDNN or own"}, {"causal_attention", "oneDNN or own"},
+                                              {"activation", "oneDNN or own"}, {"add", "part of the linear layer before it, or SYCL"},
                                               {"softmax", "oneDNN or SYCL"}, {"embedding", "SYCL"}, {"cross_entropy", "SYCL"}, {"dropout", "SYCL"},
                                               {"parameter", "nothing to do"}, {"constant", "nothing to do"}};
   for (const auto& [kind, count] : kinds_of(*found.program.graph)) {

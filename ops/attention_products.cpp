@@ -17,8 +17,11 @@ class ProductsAttention : public Attention {
     // [batch, heads, tokens, head_dim] as they lie, and the other way round.
     const auto heads = [&](int64_t stride) { return tensor({s.batch, s.heads, t, d}, {t * stride, d, stride, 1}); };
     const auto turned = [&](int64_t stride) { return tensor({s.batch, s.heads, d, t}, {t * stride, d, 1, stride}); };
-    const Tensor square = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, t, 1}), mirrored = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, 1, t});
-    const auto make = [&](const Tensor& a, const Tensor& b, const Tensor& c, float alpha) { return Matmul::make(device, {a, b, c, alpha}); };
+    const Tensor square = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, t, 1}),
+                 mirrored = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, 1, t});
+    const auto make = [&](const Tensor& a, const Tensor& b, const Tensor& c, float alpha) {
+      return Matmul::make(device, {a, b, c, alpha});
+    };
     scores_ = make(heads(s.q_stride), turned(s.k_stride), square, s.scale);
     result_ = make(square, heads(s.v_stride), heads(width), 1.0f);
     diff_probabilities_ = make(heads(width), turned(s.v_stride), square, 1.0f);
@@ -28,7 +31,9 @@ class ProductsAttention : public Attention {
     softmax_ = Softmax::make(device, {s.batch * s.heads * t, t, Type::f32});
   }
 
-  size_t saved_bytes() const override { return static_cast<size_t>(spec_.batch * spec_.heads * spec_.length * spec_.length) * sizeof(float); }
+  size_t saved_bytes() const override {
+    return static_cast<size_t>(spec_.batch * spec_.heads * spec_.length * spec_.length) * sizeof(float);
+  }
   size_t workspace_bytes() const override { return saved_bytes(); }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void* workspace) override {
@@ -38,8 +43,8 @@ class ProductsAttention : public Attention {
     softmax_->forward(stream, probabilities, probabilities);
     result_->run(stream, probabilities, v, dst);
   }
-  void backward(Stream& stream, const void* q, const void* k, const void* v, const void*, const void* diff_dst, const void* saved, void* diff_q,
-                void* diff_k, void* diff_v, void* workspace) override {
+  void backward(Stream& stream, const void* q, const void* k, const void* v, const void*, const void* diff_dst, const void* saved,
+                void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     if (!scores_) return;
     diff_v_->run(stream, saved, diff_dst, diff_v);
     diff_probabilities_->run(stream, diff_dst, v, workspace);
@@ -70,6 +75,8 @@ Refusal products_attention_refusal(const Device&, const AttentionSpec& spec) {
   return {};
 }
 
-std::unique_ptr<Attention> make_products_attention(Device& device, const AttentionSpec& spec) { return std::make_unique<ProductsAttention>(device, spec); }
+std::unique_ptr<Attention> make_products_attention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<ProductsAttention>(device, spec);
+}
 
 }  // namespace ppengine::ops

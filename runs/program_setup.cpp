@@ -20,6 +20,7 @@ models::ProgramOptions build_options(const ProgramChoice& choice, const models::
   options.class_dim = choice.class_dim;
   options.dropout = dropout;
   options.sync_batchnorm = choice.sync_batchnorm;
+  options.patterns = choice.patterns;
   options.outputs = outputs;
   if (data) options.sizes = data->sizes();
   return options;

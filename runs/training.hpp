@@ -31,6 +31,7 @@ struct ProgramChoice {
   int class_dim = -1;
   bool dropout = true;  // as exported
   bool sync_batchnorm = false;
+  bool patterns = true;  // off: no layer that the program spells out is recognised (tests)
 };
 
 struct TrainingOptions {

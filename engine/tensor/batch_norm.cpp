@@ -7,6 +7,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/tensor/builder.hpp>
+#include <ppengine/ops/channel_norm.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
@@ -47,6 +48,7 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
       return found;
     };
     const std::string eps = number_text(how.epsilon);
+    const std::shared_ptr<ops::ChannelNorm> on_cpu = ops::ChannelNorm::make(c.device, {n, channels, s, static_cast<float>(how.epsilon)});
     const Access whole = dense_access(dims), by_channel{0, {0, 1, 0}, 'f'};
     const Access reduced{0, {s, channels * s, 1}, 'f'}, reduced_channel{0, {1, 0, 0}, 'f'};  // kept: channel; reduced: sample, place
     const auto sums = [=](Emitter& emit, const char* code, std::vector<Access> inputs, float scale) {
@@ -61,9 +63,15 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
       const auto [mean, variance] = statistics(emit);
       const float part = 1.0f / static_cast<float>(std::max<std::int64_t>(count, 1));
       if (measures) {
-        emit_launch(emit, true, sums(emit, "const float x = v0;", {reduced}, part), {x}, {mean});
+        if (on_cpu)
+          emit.forward({x}, {mean}, [=](const Run& run) { on_cpu->mean(run.stream, run.as<float>(x), run.as<float>(mean)); });
+        else
+          emit_launch(emit, true, sums(emit, "const float x = v0;", {reduced}, part), {x}, {mean});
         if (how.over_ranks) emit.forward({mean}, {mean}, [=](const Run& run) { mean_over_ranks(run, mean, mean, channels); });
-        emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean}, {variance});
+        if (on_cpu)
+          emit.forward({x, mean}, {variance}, [=](const Run& run) { on_cpu->variance(run.stream, run.as<float>(x), run.as<float>(mean), run.as<float>(variance)); });
+        else
+          emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean}, {variance});
         if (how.over_ranks) emit.forward({variance}, {variance}, [=](const Run& run) { mean_over_ranks(run, variance, variance, channels); });
       }
       if (updates) {
@@ -76,6 +84,12 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
           const double all = double(count) * (run.data ? run.data->size() : 1), unbiased = all / std::max(all - 1.0, 1.0);
           update(run.stream, {run.at(mean), run.at(variance), run.at(running_mean), run.at(running_variance), run.at(running_mean), run.at(running_variance)},
                  static_cast<float>(unbiased));
+        });
+      }
+      if (on_cpu) {
+        const BufferId gamma = affine ? emit.parameter(0) : no_buffer, beta = affine ? emit.parameter(1) : no_buffer;
+        return emit.forward({x, mean, variance, gamma, beta}, {y}, [=, m = mean, v = variance](const Run& run) {
+          on_cpu->forward(run.stream, run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(gamma), run.as<float>(beta), run.as<float>(y));
         });
       }
       MapSpec spec{.dims = dims, .inputs = {whole, by_channel, by_channel}, .outputs = {whole}, .code = {}};
@@ -93,9 +107,15 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
       const BufferId x = emit.input(0), g = emit.output_gradient();
       const auto [mean, variance] = statistics(emit);
       const BufferId sum = emit.saved("sum", bytes), product = emit.saved("product", bytes);
-      emit_launch(emit, false, sums(emit, "const float x = v0;", {reduced}, 1.0f), {g}, {sum});
-      const std::string code = fmt::format("const float x = v0 * (v1 - v2) * sycl::rsqrt(v3 + {});", eps);
-      emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f), {g, x, mean, variance}, {product});
+      if (on_cpu) {
+        emit.input_half({g, x, mean, variance}, {sum, product}, [=, m = mean, v = variance](const Run& run) {
+          on_cpu->sums(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(sum), run.as<float>(product));
+        });
+      } else {
+        emit_launch(emit, false, sums(emit, "const float x = v0;", {reduced}, 1.0f), {g}, {sum});
+        const std::string code = fmt::format("const float x = v0 * (v1 - v2) * sycl::rsqrt(v3 + {});", eps);
+        emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f), {g, x, mean, variance}, {product});
+      }
       if (const GradientTarget target = emit.begin_gradient(0, false)) {
         MapSpec spec{.dims = dims, .inputs = {whole, whole, by_channel, by_channel, by_channel, by_channel}, .outputs = {whole}, .code = {}};
         BufferId sum_of_all = sum, product_of_all = product;
@@ -106,13 +126,20 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
             mean_over_ranks(run, product, product_of_all, channels);
           });
         }
+        if (on_cpu) {
+          const BufferId gamma = affine ? emit.parameter(0) : no_buffer, total = measures ? sum_of_all : no_buffer, along = measures ? product_of_all : no_buffer;
+          emit.input_half({g, x, mean, variance, total, along, gamma}, {target.diff}, [=, m = mean, v = variance](const Run& run) {
+            on_cpu->backward_input(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(total), run.as<float>(along),
+                                   run.as<float>(gamma), run.as<float>(target.diff));
+          });
+        }
         std::vector<BufferId> inputs{g, x, mean, variance, sum_of_all, product_of_all};
         const std::string part = number_text(1.0 / double(std::max<std::int64_t>(count, 1)));
         std::string inner = "v0";
         if (measures) inner = fmt::format("(v0 - v4 * {0} - (v1 - v2) * rstd * v5 * {0})", part);
         spec.code = fmt::format("      const float rstd = sycl::rsqrt(v3 + {}); r0 = {} * rstd{};\n", eps, inner, affine ? " * v6" : "");
         if (affine) spec.inputs.push_back(by_channel), inputs.push_back(emit.parameter(0));
-        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), inputs, {target.diff});
+        if (!on_cpu) emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), inputs, {target.diff});
         emit.finish_gradient(0, target);
       }
       if (!affine) return;

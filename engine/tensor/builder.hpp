@@ -12,6 +12,7 @@
 #include <ppengine/engine/tensor/fusion.hpp>
 #include <ppengine/engine/tensor/kernels.hpp>
 #include <ppengine/engine/tensor/tensor_ref.hpp>
+#include <ppengine/ops/norm.hpp>
 
 namespace ppengine::engine {
 
@@ -45,6 +46,12 @@ struct ConvolutionOptions {
   bool transposed = false;
 };
 
+// What queries see: all keys, or those up to their own place, of these the last `window` (0: all).
+struct AttentionMask {
+  bool causal = false;
+  std::int64_t window = 0;
+};
+
 class TensorBuilder {
  public:
   explicit TensorBuilder(Graph& graph) : graph_(graph) {}
@@ -54,12 +61,15 @@ class TensorBuilder {
   // A program whose batch is a number: it runs for microbatches of so many samples alone.
   void set_fixed_batch(std::int64_t samples) { fixed_batch_ = samples; }
 
+  // Whether sums and activations that are written out become the ops that built-in models use.
+  void set_patterns(bool wanted) { patterns_ = wanted; }
+
   // Elementwise nodes that become part of their reader, by the number of their making; of a builder that has made the same nodes before.
   void set_fused(std::vector<bool> into_reader) { fused_ = std::move(into_reader); }
   std::vector<bool> fusable() const { return plan_.into_reader(graph_); }
 
   TensorRef input(const std::string& name, const Dims& shape, char type);
-  TensorRef parameter(int id);                                  // read when first used by a node that does not take it itself
+  TensorRef parameter(int id);  // read when first used by a node that does not take it itself
   TensorRef constant(std::vector<std::int32_t> bits, const Dims& shape, char type);
   TensorRef arange(const Dim& count, double start, double step, char type);
   TensorRef full(const Dims& shape, double value, char type);
@@ -79,19 +89,27 @@ class TensorBuilder {
   TensorRef apply(const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs, char type = 'f');
   TensorRef reduce(const TensorRef& src, std::vector<int> dims, bool keep, Reduction what, double scale_by_count_power = 0.0);
   TensorRef sum(const TensorRef& src, std::vector<int> dims, bool keep) { return reduce(src, std::move(dims), keep, Reduction::sum); }
-  TensorRef mean(const TensorRef& src, std::vector<int> dims, bool keep) { return reduce(src, std::move(dims), keep, Reduction::sum, -1.0); }
+  TensorRef mean(const TensorRef& src, std::vector<int> dims, bool keep) {
+    return reduce(src, std::move(dims), keep, Reduction::sum, -1.0);
+  }
   TensorRef cat(const std::vector<TensorRef>& parts, int dim);
   TensorRef pad(const TensorRef& src, const std::vector<std::pair<std::int64_t, std::int64_t>>& by_dim, double value);
   TensorRef matmul(const TensorRef& a, const TensorRef& b, double alpha = 1.0);
   // weight: a parameter [out, in] or [in, out]; bias: a parameter or nothing.
   TensorRef linear(const TensorRef& src, const TensorRef& weight, const TensorRef& bias, ops::WeightLayout layout);
   TensorRef layer_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon);
+  // src / sqrt(mean(src²) + epsilon) · (gamma + shift) over the last `width` elements; gamma: a parameter.
+  TensorRef rms_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, double shift, double epsilon);
   TensorRef softmax(const TensorRef& src, int dim);
+  // softmax(scale · q·kᵀ)·v over [batch, heads, tokens, width], where attends() says so: as many queries as keys, and fewer key heads than
+  // query heads only with a causal mask. Views of projections are read where they lie.
+  static bool attends(const TensorRef& q, const TensorRef& k, const TensorRef& v, const AttentionMask& mask);
+  TensorRef attention(const TensorRef& q, const TensorRef& k, const TensorRef& v, const AttentionMask& mask, double scale);
   TensorRef embedding(const TensorRef& ids, const TensorRef& table, std::int64_t padding);
   // src [P, N, Q] by index [P or 1, I, Q or 1] along the middle: out [P, I, Q]. Indices below zero count from the end.
   TensorRef take(const TensorRef& src, const TensorRef& index);
-  // base [P, N, Q] with src [P, I, Q] put at (or added to) the places that index [P or 1, I, Q or 1] names along the middle. Of several for one
-  // place the last counts.
+  // base [P, N, Q] with src [P, I, Q] put at (or added to) the places that index [P or 1, I, Q or 1] names along the middle. Of several for
+  // one place the last counts.
   TensorRef put(const TensorRef& base, const TensorRef& index, const TensorRef& src, bool add);
   // base with the largest (or smallest) of its own and of what src has for a place. No gradient.
   TensorRef put_extreme(const TensorRef& base, const TensorRef& index, const TensorRef& src, bool largest);
@@ -122,18 +140,22 @@ class TensorBuilder {
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
 
   // What training minimises: the sum over samples, weighted when it runs.
-  void cross_entropy_loss(const TensorRef& logits, const TensorRef& targets);  // [.., classes]
-  void sum_loss(const TensorRef& src, const Dim& divisor);                     // sum of all elements over the divisor
+  void cross_entropy_loss(const TensorRef& logits, int class_dim, const TensorRef& targets);  // targets: without that dimension
+  void sum_loss(const TensorRef& src, const Dim& divisor);                                    // sum of all elements over the divisor
 
-  TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape, char type,
-                     std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
-                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {});
+  TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape,
+                     char type, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
+                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {},
+                     bool adds_residual = false);
   // A parameter, or an elementwise node that is not made yet, as a value. trained: the parameter gets a gradient.
   TensorRef read(const TensorRef& src, bool trained = true);
 
  private:
+  bool few_classes_loss(const TensorRef& logits, int class_dim, const TensorRef& targets);
   TensorRef make_elementwise(PendingElementwise node);
-  int value_of(const TensorRef& src);  // makes what is not made yet
+  TensorRef norm(const TensorRef& src, ops::NormSpec spec, const std::vector<int>& parameters);
+  std::optional<TensorRef> make_known(const PendingElementwise& node);
+  int value_of(const TensorRef& src);   // makes what is not made yet
   std::map<int, std::string> numbers_;  // constants of one element, as text
   FusionPlan plan_;
   std::size_t made_count_ = 0;  // elementwise nodes so far
@@ -142,6 +164,7 @@ class TensorBuilder {
   Graph& graph_;
   std::string module_;
   std::int64_t fixed_batch_ = 0;
+  bool patterns_ = true;
 };
 
 // Shared by the nodes' files.

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/engine/tensor/builder.hpp>
+#include <ppengine/engine/tensor/sampling.hpp>
 
 namespace ppengine::engine {
 
@@ -67,8 +69,29 @@ int TensorBuilder::value_of(const TensorRef& src) {
   return pending_[at].second;
 }
 
+// A sum or an activation of whole values is the op that built-in models use.
+std::optional<TensorRef> TensorBuilder::make_known(const PendingElementwise& node) {
+  const Dim count = count_of(node.shape);
+  const std::int64_t width = fixed_batch_ > 0 && count.fixed % fixed_batch_ == 0 ? count.fixed / fixed_batch_ : count.batch;
+  if (node.type != 'f' || !(count == (fixed_batch_ > 0 ? Dim(width * fixed_batch_) : Dim(width, 0))) || width == 0) return {};
+  std::vector<Value> values;
+  for (const TensorRef& one : node.inputs) {
+    if (one.type != 'f' || !one.dense() || !(one.shape == node.shape)) return {};
+    values.push_back({one.value});
+  }
+  std::shared_ptr<const NodeOp> op;
+  const auto& lines = node.expression.lines;
+  if (values.size() == 2 && lines.size() == 1 && lines[0].value == "$0 + $1" && lines[0].arguments == std::vector<int>{0, 1})
+    op = make_add_node(width);
+  else if (const auto kind = values.size() == 1 ? known_activation(node.expression) : std::nullopt)
+    op = make_activation_node(*kind, width);
+  if (!op) return {};
+  return dense_ref(graph_.node(module_, op, values, {}, width, 0, ValueKind::activation).id, node.shape, 'f');
+}
+
 TensorRef TensorBuilder::make_elementwise(PendingElementwise node) {
   node = with_numbers(std::move(node), numbers_);
+  if (const auto known = patterns_ ? make_known(node) : std::nullopt) return *known;
   const Expression expression = std::move(node.expression);
   const std::vector<TensorRef> inputs = std::move(node.inputs);
   const Dims out = node.shape;
@@ -129,11 +152,12 @@ TensorRef TensorBuilder::make_elementwise(PendingElementwise node) {
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("elementwise", inputs, {}, out, type, compile,
-                  [count = count_of(out), lines = expression.lines.size()](std::int64_t samples) {
-                    return 4.0 * double(count.at(samples)) * double(lines);
-                  },
-                  differentiable);
+  return add_node(
+      "elementwise", inputs, {}, out, type, compile,
+      [count = count_of(out), lines = expression.lines.size()](std::int64_t samples) {
+        return 4.0 * double(count.at(samples)) * double(lines);
+      },
+      differentiable);
 }
 
 TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bool keep, Reduction what, double power) {
@@ -152,8 +176,13 @@ TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bo
     const auto forward = [=, samples = c.samples](Emitter& emit) {
       const Access whole = access_of(src, src.shape, samples);
       Access access{whole.offset, {}, whole.type};
-      ReduceSpec spec{.kept = {}, .reduced = {}, .inputs = {}, .code = is_float ? "const float x = v0;" : "const int x = v0;",
-                      .what = what, .scale = scale, .type = src.stored()};
+      ReduceSpec spec{.kept = {},
+                      .reduced = {},
+                      .inputs = {},
+                      .code = is_float ? "const float x = v0;" : "const int x = v0;",
+                      .what = what,
+                      .scale = scale,
+                      .type = src.stored()};
       const auto sizes = at(src.shape, samples);
       for (std::size_t i = 0; i < sizes.size(); ++i)
         if (!gone[i]) spec.kept.push_back(sizes[i]), access.strides.push_back(whole.strides[i]);
@@ -180,7 +209,10 @@ TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bo
       } else {  // evenly over all elements that are the largest, as PyTorch's amax
         const BufferId ties = emit.workspace(static_cast<std::size_t>(count_of(kept).at(samples)) * sizeof(float));
         const Access of_src = access_of(src, src.shape, samples);
-        ReduceSpec equal{.kept = {}, .reduced = {}, .inputs = {{of_src.offset, {}, 'f'}, {0, {}, 'f'}}, .code = "const float x = v0 == v1 ? 1.0f : 0.0f;"};
+        ReduceSpec equal{.kept = {},
+                         .reduced = {},
+                         .inputs = {{of_src.offset, {}, 'f'}, {0, {}, 'f'}},
+                         .code = "const float x = v0 == v1 ? 1.0f : 0.0f;"};
         for (bool reduces : {false, true})
           for (std::size_t i = 0; i < sizes.size(); ++i) {
             if (gone[i] != reduces) continue;
@@ -209,7 +241,8 @@ TensorRef TensorBuilder::cat(const std::vector<TensorRef>& given, int dim) {
   if (parts.size() == 1) return parts[0];
   const auto d = static_cast<std::size_t>(dim);
   for (const TensorRef& one : parts)
-    if (one.rank() != parts[0].rank() || one.rank() <= dim) throw ConfigError(fmt::format("{} and {} cannot be joined", text_of(parts[0].shape), text_of(one.shape)));
+    if (one.rank() != parts[0].rank() || one.rank() <= dim)
+      throw ConfigError(fmt::format("{} and {} cannot be joined", text_of(parts[0].shape), text_of(one.shape)));
   Dims out = parts[0].shape;
   out[d] = 0;
   for (const TensorRef& one : parts) out[d] = out[d] + one.shape[d];
@@ -258,7 +291,9 @@ TensorRef TensorBuilder::overwrite(const TensorRef& view, const TensorRef& made)
     const auto dims = at(view.shape, c.samples);
     const Access place = access_of(view, view.shape, c.samples), dense = dense_access(dims, view.stored());
     const std::size_t bytes = static_cast<std::size_t>(elements.at(c.samples)) * sizeof(float);
-    const auto copied = [=](BufferId from, BufferId to) { return [=](const Run& run) { run.stream.copy(run.at(to), run.at(from), bytes); }; };
+    const auto copied = [=](BufferId from, BufferId to) {
+      return [=](const Run& run) { run.stream.copy(run.at(to), run.at(from), bytes); };
+    };
     const auto forward = [=](Emitter& emit) {
       const BufferId base = emit.input(0), to = emit.output();
       emit.forward({base}, {to}, copied(base, to));

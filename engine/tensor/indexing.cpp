@@ -18,7 +18,8 @@ struct Walk {
 };
 Walk walk_of(const Dims& shape, int dim) {
   const auto d = static_cast<long>(dim);
-  return {count_of({shape.begin(), shape.begin() + d}), shape[static_cast<std::size_t>(dim)], count_of({shape.begin() + d + 1, shape.end()})};
+  return {count_of({shape.begin(), shape.begin() + d}), shape[static_cast<std::size_t>(dim)],
+          count_of({shape.begin() + d + 1, shape.end()})};
 }
 
 }  // namespace
@@ -69,25 +70,31 @@ TensorRef TensorBuilder::put(const TensorRef& from, const TensorRef& by, const T
     // One work-item walks along the whole index: a fixed order.
     constexpr const char* head =
         "const long n = q.n[16], w = q.n[17], m = q.n[18]; const long c = i % w, b = i / w;\n"
-        "{1} for (long t = 0; t < m; ++t) {{ long k = ((const int*)p0)[b * q.n[19] + t * q.n[20] + c * q.n[21]]; if (k < 0) k += n; if (k < 0 || k >= n) continue; {0} }}";
+        "{1} for (long t = 0; t < m; ++t) {{ long k = ((const int*)p0)[b * q.n[19] + t * q.n[20] + c * q.n[21]]; if (k < 0) k += n; if (k "
+        "< 0 || k >= n) continue; {0} }}";
     const char* type = base.type == 'f' ? "float" : "int";
     const auto forward = [=](Emitter& emit) {
-      const std::string body = fmt::format(fmt::runtime(head), fmt::format("to[k * w] {} ((const {}*)p2)[(b * m + t) * w + c];", add ? "+=" : "=", type),
-                                           fmt::format("{0}* to = ({0}*)p3 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const {0}*)p1)[(b * n + k) * w + c];", type));
-      emit_launch(emit, true, make_loop(emit.kernels(), p * q, 4, body, numbers), {emit.input(1), emit.input(0), emit.input(2)}, {emit.output()});
+      const std::string body = fmt::format(
+          fmt::runtime(head), fmt::format("to[k * w] {} ((const {}*)p2)[(b * m + t) * w + c];", add ? "+=" : "=", type),
+          fmt::format("{0}* to = ({0}*)p3 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const {0}*)p1)[(b * n + k) * w + c];",
+                      type));
+      emit_launch(emit, true, make_loop(emit.kernels(), p * q, 4, body, numbers), {emit.input(1), emit.input(0), emit.input(2)},
+                  {emit.output()});
     };
     const auto backward = [=](Emitter& emit) {
       const BufferId g = emit.output_gradient();
       if (add) {
         emit.give_gradient(0, g);
       } else if (const GradientTarget target = emit.begin_gradient(0, false)) {
-        const std::string body = fmt::format(fmt::runtime(head), "to[k * w] = 0.0f;",
-                                             "float* to = (float*)p2 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const float*)p1)[(b * n + k) * w + c];");
+        const std::string body = fmt::format(
+            fmt::runtime(head), "to[k * w] = 0.0f;",
+            "float* to = (float*)p2 + b * n * w + c; for (long k = 0; k < n; ++k) to[k * w] = ((const float*)p1)[(b * n + k) * w + c];");
         emit_launch(emit, false, make_loop(emit.kernels(), p * q, 3, body, numbers), {emit.input(1), g}, {target.diff});
         emit.finish_gradient(0, target);
       }
       if (const GradientTarget target = emit.begin_gradient(2, false)) {
-        const std::string body = fmt::format(fmt::runtime(head), "((float*)p2)[(b * m + t) * w + c] = ((const float*)p1)[(b * n + k) * w + c];", "");
+        const std::string body =
+            fmt::format(fmt::runtime(head), "((float*)p2)[(b * m + t) * w + c] = ((const float*)p1)[(b * n + k) * w + c];", "");
         emit_launch(emit, false, make_loop(emit.kernels(), p * q, 3, body, numbers), {emit.input(1), g}, {target.diff});
         emit.finish_gradient(2, target);
       }
@@ -177,8 +184,53 @@ TensorRef TensorBuilder::dropout(const TensorRef& from, double p) {
   return add_node("dropout", {src}, {}, src.shape, 'f', compile);
 }
 
-void TensorBuilder::cross_entropy_loss(const TensorRef& given, const TensorRef& targets) {
+// A few classes in front of other dimensions: a work-item for each target, classes read where they lie.
+bool TensorBuilder::few_classes_loss(const TensorRef& given, int class_dim, const TensorRef& targets) {
+  constexpr std::int64_t most_classes = 256;
+  if (class_dim == given.rank() - 1 || given.shape[static_cast<std::size_t>(class_dim)].fixed > most_classes) return false;
   const TensorRef logits = dense(read(given));
+  const Walk walk = walk_of(logits.shape, class_dim);
+  const std::int64_t classes = walk.along.fixed;
+  constexpr const char* body =
+      "const long W = q.n[16], C = q.n[17], o = i / W, at = o * C * W + i - o * W; const float* x = (const float*)p0 + at; float* d = "
+      "(float*)p3 + at;\n"
+      "const int t = ((const int*)p1)[i]; const bool counts = t >= 0 && t < C; float top = -__builtin_inff(), sum = 0;\n"
+      "for (long c = 0; c < C; ++c) top = sycl::fmax(top, x[c * W]);\n"
+      "for (long c = 0; c < C; ++c) sum += sycl::exp(x[c * W] - top);\n"
+      "((float*)p2)[i] = counts ? sycl::log(sum) - (x[(counts ? t : 0) * W] - top) : 0.0f;\n"
+      "if (q.n[18]) for (long c = 0; c < C; ++c) d[c * W] = counts ? q.f[1] * (sycl::exp(x[c * W] - top) / sum - (c == t ? 1.0f : 0.0f)) : "
+      "0.0f;";
+  const auto compile = [=](const TensorCompile& c) {
+    const std::int64_t inner = walk.behind.at(c.samples), count = walk.before.at(c.samples) * inner;
+    const bool training = c.options.training;
+    const std::size_t bytes = static_cast<std::size_t>(count * classes) * sizeof(float);
+    const auto forward = [=](Emitter& emit) {
+      const BufferId x = emit.input(0), t = emit.input(1), loss = emit.output();
+      const BufferId losses = emit.workspace(static_cast<std::size_t>(count) * sizeof(float)),
+                     scratch = emit.workspace(ops::reduce_workspace());
+      const BufferId diff = training ? emit.saved("diff", bytes) : no_buffer;
+      const Launch launch = make_loop(emit.kernels(), count, 4, body, {inner, classes, training ? 1 : 0});
+      emit.forward({x, t}, {losses, diff, loss, scratch}, [=](const Run& run) {
+        launch(run.stream, {run.at(x), run.at(t), run.at(losses), diff == no_buffer ? run.at(losses) : run.at(diff)}, run.loss_weight);
+        ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), count, run.at(scratch));
+      });
+    };
+    const auto backward = [=](Emitter& emit) { emit.give_gradient(0, emit.saved("diff", bytes)); };
+    return TensorEmission{forward, backward};
+  };
+  const TensorRef loss =
+      add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
+  graph_.loss({loss.value});
+  return true;
+}
+
+void TensorBuilder::cross_entropy_loss(const TensorRef& given, int class_dim, const TensorRef& targets) {
+  if (few_classes_loss(given, class_dim, targets)) return;
+  std::vector<int> order;
+  for (int i = 0; i < given.rank(); ++i)
+    if (i != class_dim) order.push_back(i);
+  order.push_back(class_dim);
+  const TensorRef logits = dense(read(permute(given, order)));
   const Dim rows = count_of({logits.shape.begin(), logits.shape.end() - 1});
   const std::int64_t classes = logits.shape.back().fixed;
   const auto compile = [=](const TensorCompile& c) {
@@ -188,7 +240,8 @@ void TensorBuilder::cross_entropy_loss(const TensorRef& given, const TensorRef& 
     const std::size_t bytes = static_cast<std::size_t>(count * classes) * sizeof(float);
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), t = emit.input(1), loss = emit.output();
-      const BufferId losses = emit.workspace(static_cast<std::size_t>(count) * sizeof(float)), scratch = emit.workspace(ops::reduce_workspace());
+      const BufferId losses = emit.workspace(static_cast<std::size_t>(count) * sizeof(float)),
+                     scratch = emit.workspace(ops::reduce_workspace());
       const BufferId diff = training ? emit.saved("diff", bytes) : no_buffer;
       emit.forward({x, t}, {losses, diff, loss, scratch}, [=](const Run& run) {
         if (diff == no_buffer)
@@ -201,7 +254,8 @@ void TensorBuilder::cross_entropy_loss(const TensorRef& given, const TensorRef& 
     const auto backward = [=](Emitter& emit) { emit.give_gradient(0, emit.saved("diff", bytes)); };
     return TensorEmission{forward, backward};
   };
-  const TensorRef loss = add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
+  const TensorRef loss =
+      add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
   graph_.loss(Value(loss.value));
 }
 

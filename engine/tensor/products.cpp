@@ -27,7 +27,9 @@ ops::Tensor swapped(ops::Tensor tensor) {
   return tensor;
 }
 
-std::size_t bytes_of(const Dims& shape, std::int64_t samples) { return static_cast<std::size_t>(count_of(shape).at(samples)) * sizeof(float); }
+std::size_t bytes_of(const Dims& shape, std::int64_t samples) {
+  return static_cast<std::size_t>(count_of(shape).at(samples)) * sizeof(float);
+}
 
 // Row-major, or with its last two dimensions the other way round, batches at any distance: what matrix products read without a copy.
 bool suits_product(const TensorRef& ref) {
@@ -64,7 +66,9 @@ TensorRef TensorBuilder::matmul(const TensorRef& left, const TensorRef& right, d
   const Dims flat = batch.size() > 2 ? Dims{count_of(batch), m, n} : out;
   const auto compile = [=](const TensorCompile& c) {
     const std::int64_t samples = c.samples;
-    const auto operand = [&](const TensorRef& one) { return tensor_of(at(one.shape, samples), access_of(one, one.shape, samples).strides); };
+    const auto operand = [&](const TensorRef& one) {
+      return tensor_of(at(one.shape, samples), access_of(one, one.shape, samples).strides);
+    };
     const auto dense_of = [&](const Dims& shape) { return tensor_of(at(shape, samples), dense_access(at(shape, samples)).strides); };
     const ops::Tensor ta = operand(a), tb = operand(b), tc = dense_of(flat), da = dense_of(a.shape), db = dense_of(b.shape);
     const bool empty = count_of(flat).at(samples) == 0 || k.at(samples) == 0;
@@ -85,7 +89,8 @@ TensorRef TensorBuilder::matmul(const TensorRef& left, const TensorRef& right, d
     };
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), y = emit.input(1), z = emit.output();
-      emit.forward({x, y}, {z}, [=, bytes = bytes_of(flat, samples)](const Run& run) { run_product(run, product, x, a_offset, y, b_offset, z, bytes); });
+      emit.forward({x, y}, {z},
+                   [=, bytes = bytes_of(flat, samples)](const Run& run) { run_product(run, product, x, a_offset, y, b_offset, z, bytes); });
     };
     const auto backward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), y = emit.input(1), g = emit.output_gradient();
@@ -120,9 +125,11 @@ TensorRef TensorBuilder::matmul(const TensorRef& left, const TensorRef& right, d
 
 TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, const TensorRef& bias, ops::WeightLayout layout) {
   const bool out_in = layout == ops::WeightLayout::out_in;
-  const bool plain = weight.parameter >= 0 && weight.dense() && weight.rank() == 2 && (!bias.exists() || (bias.parameter >= 0 && bias.dense()));
+  const bool plain =
+      weight.parameter >= 0 && weight.dense() && weight.rank() == 2 && (!bias.exists() || (bias.parameter >= 0 && bias.dense()));
   if (!plain) {
-    const TensorRef product = matmul(from.rank() == 1 ? reshape(from, {1, from.shape[0]}) : from, out_in ? permute(weight, {1, 0}) : weight);
+    const TensorRef product =
+        matmul(from.rank() == 1 ? reshape(from, {1, from.shape[0]}) : from, out_in ? permute(weight, {1, 0}) : weight);
     Dims shape = from.shape;
     shape.back() = product.shape.back();
     const TensorRef shaped = reshape(product, shape);
@@ -144,11 +151,14 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
     ops::LinearSpec spec;
     spec.rows = rows.at(c.samples), spec.in = in, spec.out = outs, spec.bias = has_bias;
     spec.layout = storage_layout(c.device, c.graph.parameters()[c.node.parameters[0]]);
+    spec.residual = bool(c.plan.residual);
     spec.add_diff_src = c.plan.add_gradient[0];
     const std::shared_ptr<ops::Linear> op = ops::Linear::make(c.device, spec);
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
-      emit.forward({x, w, b}, {y}, [=](const Run& run) { op->forward(run.stream, run.at(x), run.at(w), run.at(b), nullptr, run.at(y)); });
+      const BufferId residual = emit.residual();
+      emit.forward({x, w, b, residual}, {y},
+                   [=](const Run& run) { op->forward(run.stream, run.at(x), run.at(w), run.at(b), run.at(residual), run.at(y)); });
     };
     const auto backward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = emit.parameter(0), g = emit.output_gradient();
@@ -165,11 +175,14 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("linear", {src}, parameters, out, 'f', compile,
-                  [=](std::int64_t samples) { return 2.0 * double(rows.at(samples)) * double(in) * double(outs); });
+  return add_node(
+      "linear", {src}, parameters, out, 'f', compile,
+      [=](std::int64_t samples) { return 2.0 * double(rows.at(samples)) * double(in) * double(outs); }, true, ValueKind::activation, {},
+      true);
 }
 
-TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon) {
+TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, const TensorRef& gamma, const TensorRef& beta,
+                                    double epsilon) {
   const TensorRef src = dense(read(from));
   const Dim rows = count_of(src.shape) / Dim(width);
   const bool affine = gamma.parameter >= 0 && beta.parameter >= 0 && gamma.dense() && beta.dense();
@@ -179,25 +192,45 @@ TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, c
     if (beta.exists()) out = apply("$0 + $1", {"$g", "$g"}, {out, reshape(beta, {width})});
     return reshape(out, src.shape);
   }
-  // Without parameters: by ones and zeros.
-  const auto scale = [=](Emitter& emit) { return affine ? emit.parameter(0) : emit.constant(fmt::format("ones {}", width), [&] { return std::vector<float>(static_cast<std::size_t>(width), 1.0f); }); };
-  const auto shift = [=](Emitter& emit) { return affine ? emit.parameter(1) : emit.constant(fmt::format("zeros {}", width), [&] { return std::vector<float>(static_cast<std::size_t>(width), 0.0f); }); };
+  ops::NormSpec spec;
+  spec.width = width, spec.epsilon = static_cast<float>(epsilon);
+  return norm(src, spec, affine ? std::vector<int>{gamma.parameter, beta.parameter} : std::vector<int>{});
+}
+
+TensorRef TensorBuilder::rms_norm(const TensorRef& from, std::int64_t width, const TensorRef& gamma, double shift, double epsilon) {
+  ops::NormSpec spec;
+  spec.kind = ops::NormKind::rms, spec.bias = false, spec.width = width, spec.epsilon = static_cast<float>(epsilon),
+  spec.gamma_shift = static_cast<float>(shift);
+  return norm(dense(read(from)), spec, {gamma.parameter});
+}
+
+// parameters: gamma, and beta where the spec has one; without any, by ones and zeros.
+TensorRef TensorBuilder::norm(const TensorRef& src, ops::NormSpec spec, const std::vector<int>& parameters) {
+  const std::int64_t width = spec.width;
+  const Dim rows = count_of(src.shape) / Dim(width);
+  const bool affine = !parameters.empty(), centered = spec.kind == ops::NormKind::layer;
+  const auto table = [=](Emitter& emit, const char* name, float value) {
+    return emit.constant(fmt::format("{} {}", name, width), [&] { return std::vector<float>(static_cast<std::size_t>(width), value); });
+  };
+  const auto scale = [=](Emitter& emit) { return affine ? emit.parameter(0) : table(emit, "ones", 1.0f); };
+  const auto shift = [=](Emitter& emit) { return !centered ? no_buffer : affine ? emit.parameter(1) : table(emit, "zeros", 0.0f); };
   const auto compile = [=](const TensorCompile& c) {
-    ops::NormSpec spec;
-    spec.rows = rows.at(c.samples), spec.width = width, spec.epsilon = static_cast<float>(epsilon);
-    spec.add_diff_src = c.plan.add_gradient[0];
-    const std::shared_ptr<ops::Norm> op = ops::Norm::make(c.device, spec);
-    const std::size_t bytes = static_cast<std::size_t>(spec.rows) * sizeof(float);
+    ops::NormSpec mine = spec;
+    mine.rows = rows.at(c.samples);
+    mine.add_diff_src = c.plan.add_gradient[0];
+    const std::shared_ptr<ops::Norm> op = ops::Norm::make(c.device, mine);
+    const std::size_t bytes = static_cast<std::size_t>(mine.rows) * sizeof(float);
+    const auto mean_of = [=](Emitter& emit) { return centered ? emit.saved("mean", bytes) : no_buffer; };
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = scale(emit), b = shift(emit), y = emit.output();
-      const BufferId mean = emit.saved("mean", bytes), rstd = emit.saved("rstd", bytes);
+      const BufferId mean = mean_of(emit), rstd = emit.saved("rstd", bytes);
       emit.forward({x, w, b}, {y, mean, rstd}, [=](const Run& run) {
         op->forward(run.stream, run.at(x), run.at(w), run.at(b), run.at(y), run.as<float>(mean), run.as<float>(rstd));
       });
     };
     const auto backward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = scale(emit), g = emit.output_gradient();
-      const BufferId mean = emit.saved("mean", bytes), rstd = emit.saved("rstd", bytes);
+      const BufferId mean = mean_of(emit), rstd = emit.saved("rstd", bytes);
       if (const GradientTarget target = emit.begin_gradient(0, true)) {
         emit.input_half({x, g, w, mean, rstd, target.add}, {target.diff}, [=](const Run& run) {
           op->backward_input(run.stream, run.at(x), run.at(g), run.at(w), run.as<float>(mean), run.as<float>(rstd), run.at(target.add),
@@ -206,15 +239,15 @@ TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, c
         emit.finish_gradient(0, target);
       }
       if (!affine) return;
-      const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
+      const BufferId dw = emit.parameter_gradient(0), db = centered ? emit.parameter_gradient(1) : no_buffer;
       emit.parameter_gradients({x, g, mean, rstd}, [=](const Run& run, bool accumulate) {
-        op->backward_weight(run.stream, run.at(x), run.at(g), run.as<float>(mean), run.as<float>(rstd), run.as<float>(dw), run.as<float>(db),
-                            accumulate);
+        op->backward_weight(run.stream, run.at(x), run.at(g), run.as<float>(mean), run.as<float>(rstd), run.as<float>(dw),
+                            run.as<float>(db), accumulate);
       });
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("layer_norm", {src}, affine ? std::vector<int>{gamma.parameter, beta.parameter} : std::vector<int>{}, src.shape, 'f', compile,
+  return add_node(centered ? "layer_norm" : "rms_norm", {src}, parameters, src.shape, 'f', compile,
                   [count = count_of(src.shape)](std::int64_t samples) { return 8.0 * double(count.at(samples)); });
 }
 
@@ -239,7 +272,8 @@ TensorRef TensorBuilder::softmax(const TensorRef& from, int dim) {
       const BufferId y = emit.output(), g = emit.output_gradient();
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
-      emit.input_half({y, g}, {target.diff}, [=](const Run& run) { op->backward_input(run.stream, run.at(y), run.at(g), run.at(target.diff)); });
+      emit.input_half({y, g}, {target.diff},
+                      [=](const Run& run) { op->backward_input(run.stream, run.at(y), run.at(g), run.at(target.diff)); });
       emit.finish_gradient(0, target);
     };
     return TensorEmission{forward, backward};
@@ -269,7 +303,8 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
     const std::shared_ptr<ops::Embedding> op = ops::Embedding::make(c.device, spec);
     const auto forward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), w = emit.parameter(0), y = emit.output();
-      emit.forward({x, w}, {y}, [=](const Run& run) { op->forward(run.stream, run.as<std::int32_t>(x), run.at(w), nullptr, nullptr, run.at(y)); });
+      emit.forward({x, w}, {y},
+                   [=](const Run& run) { op->forward(run.stream, run.as<std::int32_t>(x), run.at(w), nullptr, nullptr, run.at(y)); });
     };
     const auto backward = [=](Emitter& emit) {
       const BufferId x = emit.input(0), g = emit.output_gradient(), dw = emit.parameter_gradient(0);
@@ -279,7 +314,8 @@ TensorRef TensorBuilder::embedding(const TensorRef& given, const TensorRef& tabl
     };
     return TensorEmission{forward, backward};
   };
-  return add_node("embedding", {ids}, {table.parameter}, out, 'f', compile, {}, true, ValueKind::activation, {.input = 0, .below = vocabulary});
+  return add_node("embedding", {ids}, {table.parameter}, out, 'f', compile, {}, true, ValueKind::activation,
+                  {.input = 0, .below = vocabulary});
 }
 
 }  // namespace ppengine::engine

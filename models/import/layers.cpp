@@ -47,11 +47,28 @@ TensorRef Lowering::log_softmax(const TensorRef& src, int dim) {
   return build_.apply("$0 - sycl::log($1)", {"$g", "-$g / $1"}, {shifted, total});
 }
 
+// Attention without a mask, or with one that turns out to be plain for every sample.
+std::optional<TensorRef> Lowering::known_attention(const Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v, double scale) {
+  if (!options_.patterns || (in.number("dropout_p", 0.0) > 0.0 && options_.dropout)) return {};
+  MaskKind kind{in.boolean("is_causal", false), 0};
+  if (in.has("attn_mask")) {
+    if (kind.causal || names_->graph != &program_.graph) return {};
+    const ShapeValues::Known* const mask = shape_values_.find(in.first_name("attn_mask"));
+    const auto found = mask ? mask_kind(*mask, type_of(in.first_name("attn_mask")) == 'b') : std::nullopt;
+    if (!found) return {};
+    kind = *found;
+  }
+  const engine::AttentionMask mask{kind.causal, kind.window};
+  if (!engine::TensorBuilder::attends(q, k, v, mask)) return {};
+  return build_.attention(q, k, v, mask, scale);
+}
+
 TensorRef Lowering::attention(const Arguments& in) {
   TensorRef q = in.tensor("query"), k = in.tensor("key"), v = in.tensor("value");
   const std::size_t rank = q.shape.size();
   const Dim length = q.shape[rank - 2], keys = k.shape[k.shape.size() - 2];
   const double scale = in.number("scale", 1.0 / std::sqrt(static_cast<double>(q.shape.back().fixed)));
+  if (const auto known = known_attention(in, q, k, v, scale)) return *known;
   if (in.boolean("enable_gqa", false) && !(q.shape[rank - 3] == k.shape[rank - 3])) {  // each key head serves several query heads
     const Dim heads = q.shape[rank - 3], groups = k.shape[rank - 3];
     for (TensorRef* one : {&k, &v}) {
@@ -135,6 +152,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     for (std::int64_t size : in.integers("normalized_shape")) width *= size;
     const TensorRef src = in.tensor("input"), x = build_.reshape(src, {count_of(src.shape) / Dim(width), width});
     const std::string eps = number_text(in.number("eps", 1.1920929e-07));
+    if (options_.patterns && in.has("weight") && in.tensor("weight").parameter >= 0 && in.tensor("weight").dense())
+      return one(build_.rms_norm(src, width, in.tensor("weight"), 0.0, in.number("eps", 1.1920929e-07)));
     const TensorRef square = build_.mean(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), {1}, true);
     TensorRef y = build_.apply(fmt::format("$0 / sycl::sqrt($1 + {})", eps),
                                {fmt::format("$g / sycl::sqrt($1 + {})", eps), fmt::format("-0.5f * $g * $r / ($1 + {})", eps)}, {x, square});

@@ -27,7 +27,9 @@ constexpr std::int64_t looked_at = 5040;
 
 Lowering::Lowering(const ExportedProgram& program, const std::function<const StoredTensor&(const std::string&)>& tensor,
                    const ProgramOptions& options, ProgramGraph& into)
-    : program_(program), tensor_(tensor), options_(options), into_(into), build_(*into.graph) {}
+    : program_(program), tensor_(tensor), options_(options), into_(into), build_(*into.graph) {
+  build_.set_patterns(options.patterns);
+}
 
 void Lowering::bind_symbols() {
   std::set<std::string> batches;
@@ -262,7 +264,9 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   }
   const char type = in.out_type();
   std::vector<TensorRef> made;
-  if (auto one = lower_pointwise(op, in, type))
+  if (auto norm = op == "mul" && !in_place && options_.patterns ? known_rms_norm(in) : std::nullopt)
+    made = {*norm};
+  else if (auto one = lower_pointwise(op, in, type))
     made = {*one};
   else if (auto views = lower_views(op, in))
     made = *views;
@@ -348,12 +352,9 @@ void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
   if (loss == ProgramLoss::cross_entropy) {
     const int rank = first.rank(), dim = options_.class_dim < 0 ? options_.class_dim + rank : options_.class_dim;
     if (dim < 1 || dim >= rank) throw ConfigError(fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
-    std::vector<int> order;
-    for (int i = 0; i < rank; ++i)
-      if (i != dim) order.push_back(i);
-    order.push_back(dim);
-    const TensorRef logits = build_.permute(first, order);
-    return build_.cross_entropy_loss(logits, targets({logits.shape.begin(), logits.shape.end() - 1}, 'i'));
+    Dims shape = first.shape;
+    shape.erase(shape.begin() + dim);
+    return build_.cross_entropy_loss(first, dim, targets(shape, 'i'));
   }
   const TensorRef wanted = targets(first.shape, 'f');
   const std::int64_t elements = per_sample(first.shape);

@@ -10,6 +10,7 @@
 #include <ppengine/engine/tensor/builder.hpp>
 #include <ppengine/models/import/exported.hpp>
 #include <ppengine/models/import/program.hpp>
+#include <ppengine/models/import/shape_values.hpp>
 
 namespace ppengine::models {
 
@@ -29,6 +30,7 @@ class Lowering {
 
  private:
   friend class Arguments;
+  friend class ShapeValues;
   struct Unknown {
     std::string reason;
   };
@@ -66,6 +68,9 @@ class Lowering {
   TensorRef distance(const TensorRef& a, const TensorRef& b, double p, double eps, bool keep);
   TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
+  const ExportedNode* maker_of(std::string name);
+  std::optional<TensorRef> known_rms_norm(const class Arguments& in);
+  std::optional<TensorRef> known_attention(const class Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v, double scale);
   TensorRef einsum(const std::string& equation, std::vector<TensorRef> operands);
   // A tensor with its indexed dimensions side by side, and one number for all of them: [before, along, behind] by [shape].
   struct Indexed {
@@ -107,6 +112,8 @@ class Lowering {
   std::map<std::string, std::string> buffers_;   // value -> buffer's name
   std::map<std::string, int> parameters_;        // made so far, by name
   std::set<std::string> modules_;                // seen so far
+  ShapeValues shape_values_{*this};
+  std::map<const ExportedGraph*, std::map<std::string, const ExportedNode*>> makers_;
   bool writes_in_place_ = false;
   bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
 };

@@ -22,6 +22,7 @@ struct ProgramOptions {
   int class_dim = -1;
   bool dropout = true;
   bool sync_batchnorm = false;  // statistics over all data-parallel ranks
+  bool patterns = true;  // layers that the program spells out run as the ops that built-in models use
   bool outputs = false;  // the graph gives the program's outputs, side by side for each sample
   // Sizes of the data by input, the batch left out: they decide what symbols other than the batch stand for. Empty: the example's.
   std::map<std::string, std::vector<std::int64_t>> sizes;

@@ -1,5 +1,11 @@
-// Convolution in f32 on CPUs with vectors, in the calling thread: three products over the windows of pictures (windows.hpp), by the loops of
-// matrix products. Weights and their gradients stay as they lie, nothing is reordered, and no product is written down to be summed up later.
+// Convolution in f32 on CPUs with vectors, in the calling thread: three products over the windows of pictures (windows.hpp), by the loops
+// of matrix products. Weights and their gradients stay as they lie, nothing is reordered, and no product is written down to be summed up
+// later.
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstring>
+
 #include <ppengine/ops/cpu/loops.hpp>
 #include <ppengine/ops/cpu/loops_convolution.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
@@ -8,11 +14,6 @@
 #include <ppengine/ops/detail/convolution_implementations.hpp>
 #include <ppengine/ops/device/memory.hpp>
 
-#include <oneapi/tbb/task_arena.h>
-
-#include <algorithm>
-#include <cstring>
-
 namespace ppengine::ops {
 namespace {
 
@@ -20,6 +21,7 @@ using cpu::floats, cpu::for_parts, cpu::most_lanes, cpu::most_panel_width;
 
 constexpr int64_t most_depth = 384, most_rows = 264;  // as in gemm.cpp: a panel in the first cache, rows that meet it in the second
 constexpr int64_t most_panels = 12;                   // that a thread takes at a time
+constexpr int64_t strip_step = 16;                     // rows of a weight that are packed at once
 constexpr int64_t few_pixels = 128;                   // samples of fewer are one picture for sums over pixels
 
 // Kept for the life of a thread.
@@ -41,7 +43,11 @@ int64_t threads() { return oneapi::tbb::this_task_arena::max_concurrency(); }
 class CpuConvolution final : public Convolution {
  public:
   explicit CpuConvolution(const ConvolutionSpec& spec, bool forward_only = false)
-      : w_(spec), product_(*cpu::product_loops()), loops_(*cpu::convolution_loops()), width_(product_.panel_width), all_(w_.samples * w_.pixels) {
+      : w_(spec),
+        product_(*cpu::product_loops()),
+        loops_(*cpu::convolution_loops()),
+        width_(product_.panel_width),
+        all_(w_.samples * w_.pixels) {
     // Panels end with their sample, unless that would leave too much of them empty.
     const int64_t per_sample = divide_up(w_.pixels, width_);
     joined_ = per_sample * width_ * 100 > w_.pixels * 115;
@@ -51,7 +57,8 @@ class CpuConvolution final : public Convolution {
   }
 
   size_t workspace_bytes() const override {
-    const size_t mine = static_cast<size_t>(w_.padded_floats() + (joined_ || joined_sums_ ? w_.outs * all_ : 0) + most_lanes) * sizeof(float);
+    const size_t mine =
+        static_cast<size_t>(w_.padded_floats() + (joined_ || joined_sums_ ? w_.outs * all_ : 0) + most_lanes) * sizeof(float);
     return mirrored_ ? std::max(mine, mirrored_->workspace_bytes() + weight_bytes()) : mine;
   }
 
@@ -81,8 +88,7 @@ class CpuConvolution final : public Convolution {
     float* const into = w_.in_place() ? floats(diff_src) : floats(workspace);
     const int64_t wanted = std::max<int64_t>(1, w_.channels / (2 * threads())), most = std::max<int64_t>(1, most_rows / w_.window);
     for_parts(w_.channels, std::min(wanted, most), [&](int64_t begin, int64_t end) {
-      for (int64_t n = 0; n < w_.samples; ++n)
-        std::fill_n(into + (n * w_.channels + begin) * w_.plane(), (end - begin) * w_.plane(), 0.0f);
+      for (int64_t n = 0; n < w_.samples; ++n) std::fill_n(into + (n * w_.channels + begin) * w_.plane(), (end - begin) * w_.plane(), 0.0f);
       for (int64_t k = begin * w_.window; k < end * w_.window; k += most_rows)
         input_part(diff, floats(weight), into, k, std::min(k + most_rows, end * w_.window));
       for (int64_t n = 0; n < w_.samples && !w_.in_place(); ++n)
@@ -114,8 +120,8 @@ class CpuConvolution final : public Convolution {
   }
 
  private:
-  // With steps of one, the gradient of the input is a convolution of that of the output, with the window mirrored: no sums in memory, but the
-  // weight has to be turned, which pays for many pixels.
+  // With steps of one, the gradient of the input is a convolution of that of the output, with the window mirrored: no sums in memory, but
+  // the weight has to be turned, which pays for many pixels.
   static constexpr int64_t many_pixels = 1024;
   static bool can_be_mirrored(const ConvolutionSpec& s) {
     for (size_t i = 0; i < s.src.size(); ++i)
@@ -138,7 +144,8 @@ class CpuConvolution final : public Convolution {
     for_parts(w_.channels, std::max<int64_t>(1, 4096 / (w_.outs * w_.window)), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c)
         for (int64_t o = 0; o < w_.outs; ++o)
-          std::reverse_copy(weight + o * w_.elements + c * w_.window, weight + o * w_.elements + (c + 1) * w_.window, to + (c * w_.outs + o) * w_.window);
+          std::reverse_copy(weight + o * w_.elements + c * w_.window, weight + o * w_.elements + (c + 1) * w_.window,
+                            to + (c * w_.outs + o) * w_.window);
     });
   }
 
@@ -218,10 +225,13 @@ class CpuConvolution final : public Convolution {
     const int64_t most = even_depth(w_.outs), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
     for (int64_t o = 0; o < w_.outs; o += most) {
       const int64_t depth = std::min(most, w_.outs - o), strip = product_.strip_floats(depth);
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
-        product_.pack_strip(weight + o * w_.elements + m, w_.elements, height, depth, scratch.strips + i * strip);
-      }
+      // A few rows of the weight at a time: they lie far apart, and all strips take their part of them while they are in the cache.
+      for (int64_t at = 0; at < depth; at += strip_step)
+        for (int64_t i = 0; i < tiles; ++i) {
+          const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
+          product_.pack_strip(weight + (o + at) * w_.elements + m, w_.elements, height, std::min(strip_step, depth - at),
+                              scratch.strips + i * strip + at * product_.tile_height);
+        }
       for (int64_t p = 0; p < panels_; ++p) {
         const Pixels of = panel(p);
         product_.pack_panel(diff + place_of_output(joined_, o, of.first), row_of_outputs(joined_), false, of.count, depth, scratch.panel);
@@ -236,8 +246,8 @@ class CpuConvolution final : public Convolution {
     }
   }
 
-  void weight_part(const float* picture, const float* diff, float* diff_weight, int64_t row_begin, int64_t row_end, int64_t k, int64_t k_end,
-                   bool add) const {
+  void weight_part(const float* picture, const float* diff, float* diff_weight, int64_t row_begin, int64_t row_end, int64_t k,
+                   int64_t k_end, bool add) const {
     Scratch& scratch = scratch_of_thread();
     const int64_t rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height), columns = k_end - k;
     const int64_t together = joined_sums_ ? all_ : w_.pixels, most = even_depth(together);
@@ -251,8 +261,8 @@ class CpuConvolution final : public Convolution {
         for (int64_t i = 0; i < tiles; ++i) {
           const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
           float* const c = diff_weight + m * w_.elements + k;
-          multiply(height, columns, of.count, diff + place_of_output(joined_sums_, m, of.first), row_of_outputs(joined_sums_), scratch.panel,
-                   add ? c : nullptr, c, w_.elements);
+          multiply(height, columns, of.count, diff + place_of_output(joined_sums_, m, of.first), row_of_outputs(joined_sums_),
+                   scratch.panel, add ? c : nullptr, c, w_.elements);
         }
         add = true;
       }
@@ -267,7 +277,7 @@ class CpuConvolution final : public Convolution {
   cpu::Windows w_;
   const cpu::ProductLoops& product_;
   const cpu::ConvolutionLoops& loops_;
-  int64_t width_, all_, panels_ = 0;      // columns of a panel; pixels of all samples
+  int64_t width_, all_, panels_ = 0;           // columns of a panel; pixels of all samples
   bool joined_ = false, joined_sums_ = false;  // the pixels of all samples are one row of outputs
 };
 

@@ -7,7 +7,8 @@
 
 namespace ppengine::ops {
 
-void scatter_planes(Stream& stream, const float* diff_dst, const std::int32_t* where, float* diff_src, int64_t planes, int64_t outputs, int64_t places) {
+void scatter_planes(Stream& stream, const float* diff_dst, const std::int32_t* where, float* diff_src, int64_t planes, int64_t outputs,
+                    int64_t places) {
   stream.wait();
   cpu::for_parts(planes, std::max<int64_t>(1, 16384 / std::max<int64_t>(places, 1)), [=](int64_t begin, int64_t end) {
     std::fill_n(diff_src + begin * places, (end - begin) * places, 0.0f);

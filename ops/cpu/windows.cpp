@@ -47,14 +47,17 @@ void Windows::for_rows(const Body& body) const {
 }
 
 void Windows::pad(const float* picture, float* padded) const {
-  std::fill_n(padded, plane_, 0.0f);
+  float* done = padded;  // all before it is written
   for_rows([&](int64_t h, int64_t at, int64_t r, int64_t first, int64_t last) {
     const float* const from = picture + h * size_[1] + r - padding_[1];
+    std::fill(done, padded + at + first, 0.0f);
     if (stride_[1] == 1)
       std::copy(from + first, from + last, padded + at + first);
     else
       for (int64_t i = first; i < last; ++i) padded[at + i] = from[i * stride_[1]];
+    done = padded + at + last;
   });
+  std::fill(done, padded + plane_, 0.0f);
 }
 
 void Windows::unpad(const float* padded, float* picture) const {

@@ -13,8 +13,9 @@ struct Case {
   ConvolutionSpec spec;
 };
 
-ConvolutionSpec spec_of(int64_t batch, int64_t in, int64_t out, std::vector<int64_t> src, std::vector<int64_t> kernel, std::vector<int64_t> stride,
-                        std::vector<int64_t> padding, std::vector<int64_t> dilation, bool bias = true, int64_t groups = 1) {
+ConvolutionSpec spec_of(int64_t batch, int64_t in, int64_t out, std::vector<int64_t> src, std::vector<int64_t> kernel,
+                        std::vector<int64_t> stride, std::vector<int64_t> padding, std::vector<int64_t> dilation, bool bias = true,
+                        int64_t groups = 1) {
   ConvolutionSpec spec{batch, in, out, groups, src, {}, kernel, stride, padding, dilation, bias};
   for (size_t i = 0; i < src.size(); ++i) spec.dst.push_back((src[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1);
   return spec;
@@ -54,8 +55,11 @@ int64_t product(const std::vector<int64_t>& sizes) {
 template <class Body>
 void for_products(const ConvolutionSpec& s, const Body& body) {
   const bool flat = s.src.size() == 1;
-  const auto two = [&](const std::vector<int64_t>& from, int64_t otherwise) { return flat ? std::vector<int64_t>{otherwise, from[0]} : from; };
-  const auto src = two(s.src, 1), dst = two(s.dst, 1), kernel = two(s.kernel, 1), stride = two(s.stride, 1), padding = two(s.padding, 0), dilation = two(s.dilation, 1);
+  const auto two = [&](const std::vector<int64_t>& from, int64_t otherwise) {
+    return flat ? std::vector<int64_t>{otherwise, from[0]} : from;
+  };
+  const auto src = two(s.src, 1), dst = two(s.dst, 1), kernel = two(s.kernel, 1), stride = two(s.stride, 1), padding = two(s.padding, 0),
+             dilation = two(s.dilation, 1);
   const int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
   for (int64_t n = 0; n < s.batch; ++n)
     for (int64_t o = 0; o < s.out_channels; ++o)
@@ -78,8 +82,10 @@ BOOST_AUTO_TEST_SUITE(convolution)
 
 BOOST_AUTO_TEST_CASE(every_implementation_equals_the_definition) {
   for (const auto& [what, s] : cases()) {
-    const auto sources = static_cast<size_t>(s.batch * s.in_channels * product(s.src)), results = static_cast<size_t>(s.batch * s.out_channels * product(s.dst));
-    const auto weights = static_cast<size_t>(s.out_channels * s.in_channels / s.groups * product(s.kernel)), outs = static_cast<size_t>(s.out_channels);
+    const auto sources = static_cast<size_t>(s.batch * s.in_channels * product(s.src)),
+               results = static_cast<size_t>(s.batch * s.out_channels * product(s.dst));
+    const auto weights = static_cast<size_t>(s.out_channels * s.in_channels / s.groups * product(s.kernel)),
+               outs = static_cast<size_t>(s.out_channels);
     const auto x = random_values(sources, 1), w = random_values(weights, 2), b = random_values(outs, 3), diff = random_values(results, 4);
     const auto before_w = random_values(weights, 5), before_b = random_values(outs, 6);
     std::vector<double> y(results), diff_x(sources), diff_w(weights), diff_b(outs);
@@ -99,7 +105,8 @@ BOOST_AUTO_TEST_CASE(every_implementation_equals_the_definition) {
       const std::string name = std::string(one.name) + " " + what;
       const auto op = one.make(*device(), s);
       const Array on_x(stream, x), on_w(stream, w), on_b(stream, b), on_diff(stream, diff), to_y(stream, results), to_x(stream, sources);
-      const Array room(stream, op->workspace_bytes() / 4 + 1), to_w(stream, weights), to_b(stream, outs), added_w(stream, before_w), added_b(stream, before_b);
+      const Array room(stream, op->workspace_bytes() / 4 + 1), to_w(stream, weights), to_b(stream, outs), added_w(stream, before_w),
+          added_b(stream, before_b);
       op->forward(stream, on_x.data(), on_w.data(), s.bias ? on_b.data() : nullptr, to_y.data(), room.data());
       check_close(name + " y", to_y.get(), y, 2e-6);
       op->backward_input(stream, on_diff.data(), on_w.data(), to_x.data(), room.data());

@@ -1,0 +1,73 @@
+// Loops over a channel's elements.
+#include <ppengine/ops/cpu/loops_channels.hpp>
+
+#include <ppengine/ops/cpu/loops.hpp>
+#include <ppengine/ops/cpu/targets.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE <ppengine/ops/cpu/loops_channels.cpp>
+#include <hwy/foreach_target.h>
+
+#include <ppengine/ops/cpu/lanes-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace ppengine::ops::cpu::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_SCALAR
+const ChannelLoops* find_channel_loops() { return nullptr; }
+#else
+namespace {
+
+// The sum of term(i, Whole or First) over [0, count), in four parts: an addition takes four cycles.
+template <class Term>
+PPENGINE_INLINE float sum_over(int64_t count, const Term& term) {
+  V parts[4] = {zero(), zero(), zero(), zero()};
+  int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p) parts[p] = hn::Add(parts[p], term(i + p * lanes, Whole()));
+  }
+  for (; i + lanes <= count; i += lanes) parts[0] = hn::Add(parts[0], term(i, Whole()));
+  if (i < count) parts[1] = hn::Add(parts[1], term(i, First(count - i)));
+  return sum_of(hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3])));
+}
+
+float sum(const float* x, int64_t count) {
+  return sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(x + i); });
+}
+float squares(const float* x, float mean, int64_t count) {
+  return sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED {
+    const V d = some.keep(hn::Sub(some.load(x + i), all(mean)));
+    return hn::Mul(d, d);
+  });
+}
+void products(const float* g, const float* x, float mean, int64_t count, float& total, float& dot) {
+  total += sum(g, count);
+  dot += sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(g + i), hn::Sub(some.load(x + i), all(mean))); });
+}
+void scale(const float* x, float a, float b, float* y, int64_t count) {
+  for_lanes(count, [&](int64_t i, auto some) PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(x + i), all(b))); });
+}
+void combine(const float* g, const float* x, float a, float b, float c, float* y, int64_t count) {
+  for_lanes(count, [&](int64_t i, auto some)
+                       PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(g + i), fma(all(b), some.load(x + i), all(c)))); });
+}
+
+}  // namespace
+
+const ChannelLoops* find_channel_loops() {
+  static const ChannelLoops loops{sum, squares, products, scale, combine};
+  return &loops;
+}
+#endif
+}  // namespace ppengine::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ppengine::ops::cpu {
+HWY_EXPORT(find_channel_loops);
+const ChannelLoops* channel_loops() {
+  static const ChannelLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_channel_loops)());
+  return chosen;
+}
+}  // namespace ppengine::ops::cpu
+#endif
