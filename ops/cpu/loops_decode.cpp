@@ -19,7 +19,7 @@ const DecodeLoops* find_decode_loops() { return nullptr; }
 namespace {
 
 constexpr int64_t line = 64;             // bytes that are fetched at once
-constexpr int64_t fetched_ahead = 4096;  // bytes ahead of what is read, at least: rows end before the CPU sees that they are read in order
+constexpr int64_t fetched_ahead = 8192;  // bytes ahead of what is read, at least: rows end before the CPU sees that they are read in order
 
 PPENGINE_INLINE V weights_at(const float* p) { return load(p); }
 PPENGINE_INLINE V weights_at(const uint16_t* p) {
@@ -198,7 +198,8 @@ void attend(const AttentionStep& a, int64_t chunk) {
   std::fill_n(result, width, 0.0f);
   for (int64_t first = std::max<int64_t>(before + t - s.window + 1, 0), end = 0; first < keys; first = end) {
     end = std::min((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of a page or ring
-    const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)), slot = slot_of_key(s, a.filled, batch, first);
+    const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)),
+                  slot = slot_of_key(s, a.filled, batch, first);
     const float* const new_k = k + (first + cached - before) * a.k_stride;
     const float* const new_v = v + (first + cached - before) * a.v_stride;
     float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);
