@@ -115,16 +115,21 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) {
 
 void ProgramFlags::add(CLI::App& command, bool trains) {
   const char* group = "Programs (FILE.pt2)";
-  command.add_option("--loss", choice.loss, "cross_entropy, mse, bce (with logits) or output: the program's own scalar (default where it has one)")
+  command
+      .add_option("--loss", choice.loss,
+                  "cross_entropy, mse, bce (with logits) or output: the program's own scalar (default where it has one)")
       ->check(CLI::IsMember({"cross_entropy", "mse", "bce", "output"}))
       ->group(group);
-  command.add_option("--class-dim", choice.class_dim, "Dimension of the classes for cross_entropy (default: the last)")->check(CLI::Range(-16, 16))->group(group);
-  if (trains) command.add_flag("--sync-batchnorm", choice.sync_batchnorm, "Batch norm's statistics over all data-parallel ranks")->group(group);
+  command.add_option("--class-dim", choice.class_dim, "Dimension of the classes for cross_entropy (default: the last)")
+      ->check(CLI::Range(-16, 16))
+      ->group(group);
+  if (trains)
+    command.add_flag("--sync-batchnorm", choice.sync_batchnorm, "Batch norm's statistics over all data-parallel ranks")->group(group);
 }
 
 void WeightFlags::add(CLI::App& command) {
   const char* group_name = "Weights";
-  command.add_option("--weights", format, "How weights are stored: f32, bf16, int8 or int4; computed with in f32 (default f32)")
+  command.add_option("--weights", format, "How weights are stored: f32, bf16, int8 or int4 (default f32)")
       ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
       ->group(group_name);
   command.add_option("--weight-group", group, "Inputs that share a scale (default for int8: all inputs of an output; for int4: 32)")

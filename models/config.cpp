@@ -37,6 +37,29 @@ SpecialIds& ids_of(FamilyConfig& family) {
   return std::visit([](auto& config) -> SpecialIds& { return config.ids; }, family);
 }
 
+// As transformers, AutoGPTQ, GPTQModel and AutoAWQ write it.
+Quantization parse_quantization(const JsonPlace& from) {
+  from.expect_object();
+  Quantization how;
+  const JsonPlace method = from.at("quant_method");
+  if (method.string() == "awq") {
+    how.kind = Quantization::Kind::awq;
+    if (const auto version = from.find("version"); version && version->string() != "gemm")
+      version->refuse(fmt::format("is '{}': only gemm is supported", version->string()));
+  } else if (method.string() == "gptq") {
+    const std::string format = from.string_or("checkpoint_format", "gptq");
+    if (format != "gptq" && format != "gptq_v2")
+      from.at("checkpoint_format").refuse(fmt::format("is '{}': gptq and gptq_v2 are supported", format));
+    if (format == "gptq_v2") how.kind = Quantization::Kind::gptq_v2;
+  } else {
+    method.refuse(fmt::format("is '{}': gptq and awq are supported", method.string()));
+  }
+  if (const JsonPlace bits = from.at("bits"); bits.integer(1, 64) != 4)
+    bits.refuse(fmt::format("is {}: only 4 bits are supported", bits.integer(1, 64)));
+  how.group = std::max<std::int64_t>(from.integer_or("group_size", 128, -1, max_inner), 0);
+  return how;
+}
+
 }  // namespace
 
 std::int64_t ModelConfig::vocabulary() const {
@@ -65,7 +88,11 @@ ModelConfig parse_config(std::string_view json, const std::string& name) {
   const JsonPlace type = config.at("model_type");
   std::string names;
   for (const Family& family : families()) {
-    if (type.string() == family.name) return {family.parse(config), std::string(json)};
+    if (type.string() == family.name) {
+      ModelConfig parsed{family.parse(config), std::string(json)};
+      if (const auto quantization = config.find("quantization_config")) parsed.quantization = parse_quantization(*quantization);
+      return parsed;
+    }
     names += (names.empty() ? "" : ", ") + std::string(family.name);
   }
   type.refuse(
@@ -111,8 +138,10 @@ ModelConfig make_config(const Gpt2Config& config) { return {config, gpt2_json(co
 ModelConfig make_config(const DecoderConfig& config) { return {config, llama_json(config).dump(2) + "\n"}; }
 
 std::string config_json(const ModelConfig& config, const std::string& dtype) {
-  if (dtype.empty()) return config.source;
+  if (dtype.empty() && !config.quantization) return config.source;
   nlohmann::json value = parse_json(config.source, "config.json", {.refuse_duplicate_keys = false});
+  value.erase("quantization_config");
+  if (dtype.empty()) return value.dump(2) + "\n";
   // transformers 5 writes dtype, older ones torch_dtype: the one that is there is kept current, a new file gets both.
   const bool has_new = value.contains("dtype"), has_old = value.contains("torch_dtype");
   if (has_new || !has_old) value["dtype"] = dtype;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -65,7 +66,7 @@ enum class Projection {
   apart,
   packed,
   packed_by_head
-};                                                  // queries, keys and values: three linears, one, or one with a head's three together
+};  // queries, keys and values: three linears, one, or one with a head's three together
 enum class MlpKind { gated, packed_gated, plain };  // packed: gate and up in one linear
 
 // What Hugging Face calls the modules where families differ.
@@ -137,10 +138,18 @@ using FamilyConfig = std::variant<Gpt2Config, DecoderConfig>;
 // depend on it), computed in f32 in transformers' order of operations.
 std::vector<float> rope_inverse_frequencies(const DecoderConfig& config, const RopeConfig& rope, std::int64_t sequence_length);
 
+// How a folder stores its linears in 4 bits (config.json's quantization_config); they are read as f32.
+struct Quantization {
+  enum class Kind { gptq, gptq_v2, awq };
+  Kind kind = Kind::gptq;
+  std::int64_t group = 128;  // inputs that share a scale; 0: all
+};
+
 // A model's configuration: the family's struct, and the JSON text that it came from, so that saving gives it back.
 struct ModelConfig {
   FamilyConfig family;
   std::string source;  // config.json as loaded, or as made for a preset
+  std::optional<Quantization> quantization = {};
 
   const Gpt2Config* gpt2() const { return std::get_if<Gpt2Config>(&family); }
   const DecoderConfig* decoder() const { return std::get_if<DecoderConfig>(&family); }
@@ -168,7 +177,7 @@ ModelConfig make_config(const Gpt2Config& config);
 ModelConfig make_config(const DecoderConfig& config);  // Llama's choices alone
 
 // What to write as config.json: the source, unchanged but for the type of the weights (torch_dtype, dtype) when given
-// ("float32", "bfloat16"); an empty string leaves that as it is.
+// ("float32", "bfloat16"); an empty string leaves that as it is. What is saved is not quantized, so quantization_config is left out.
 std::string config_json(const ModelConfig& config, const std::string& dtype = "");
 
 }  // namespace ppengine::models

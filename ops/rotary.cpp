@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/sycl/constant.hpp>
 #include <ppengine/ops/detail/step_chain.hpp>
+#include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -20,7 +20,8 @@ class SyclRotary : public Rotary {
 
   void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) override {
     const int64_t tokens = spec_.batch * spec_.length;
-    if (stream.device().info().is_cpu && spec_.type == Type::f32 && tokens <= StepChain::most_tokens)
+    if (stream.device().info().is_cpu && spec_.type == Type::f32 &&
+        (tokens <= StepChain::most_tokens || StepChain::of(stream).takes_many_tokens()))
       return StepChain::of(stream).add(stream,
                                        RotaryStep{static_cast<const float*>(src), cosines, sines, first, static_cast<float*>(dst),
                                                   spec_.src_stride, spec_.dst_stride, host_shape_},

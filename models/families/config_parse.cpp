@@ -68,9 +68,8 @@ nlohmann::json ids_json(const std::vector<std::int32_t>& ids) {
 
 void refuse_foreign_fields(const JsonPlace& config, std::initializer_list<std::string_view> known) {
   const auto foreign = [&](std::string_view key) { return std::find(known.begin(), known.end(), key) == known.end(); };
-  for (const char* key :
-       {"quantization_config", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "num_local_experts",
-        "num_experts", "n_routed_experts", "no_rope_layers", "clip_qkv", "attention_chunk_size", "kv_lora_rank", "window_size"})
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "num_local_experts", "num_experts",
+                          "n_routed_experts", "no_rope_layers", "clip_qkv", "attention_chunk_size", "kv_lora_rank", "window_size"})
     if (const auto field = config.find(key); field && foreign(key)) field->refuse("is not supported");
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"})
     if (const auto field = config.find(key); field && foreign(key) && field->number(-1e30, 1e30) != 1.0) field->refuse("is not supported");

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_set>
 
 #include <ppengine/base/error.hpp>
@@ -19,6 +21,13 @@ bool is_old_buffer(const std::string& name) {
          name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
+// AutoGPTQ writes a bias for each linear that it has quantized, of zeros where the model has none.
+const StoredTensor* zero_bias(const WeightFiles& files, const std::string& qweight) {
+  const StoredTensor* const bias = files.find(qweight.substr(0, qweight.rfind('.')) + ".bias");
+  if (!bias) return nullptr;
+  return std::all_of(bias->data, bias->data + bias->bytes, [](std::byte one) { return one == std::byte{0}; }) ? bias : nullptr;
+}
+
 }  // namespace
 
 std::int64_t Parameter::elements() const {
@@ -31,7 +40,9 @@ std::vector<Parameter> list_parameters(const ModelConfig& config) {
   std::vector<Parameter> list;
   const auto graph = build_graph(config);
   for (const engine::ParameterInfo& info : graph->parameters())
-    list.push_back({info.name, {info.shape.dims().begin(), info.shape.dims().end()}});
+    list.push_back({info.name,
+                    {info.shape.dims().begin(), info.shape.dims().end()},
+                    info.linear_weight && info.file_layout != ops::WeightLayout::out_in});
   return list;
 }
 
@@ -39,6 +50,14 @@ std::int64_t count_parameters(const ModelConfig& config) {
   std::int64_t count = 0;
   for (const Parameter& parameter : list_parameters(config)) count += parameter.elements();
   return count;
+}
+
+std::optional<QuantizedWeight> find_quantized(const ModelConfig& config, const WeightFiles& files, const Parameter& parameter) {
+  constexpr std::string_view suffix = ".weight";
+  if (!config.quantization || parameter.shape.size() != 2 || !parameter.name.ends_with(suffix)) return {};
+  const std::string linear = parameter.name.substr(0, parameter.name.size() - suffix.size());
+  return find_quantized(files, *config.quantization, linear, parameter.shape[parameter.inputs_first ? 0 : 1],
+                        parameter.shape[parameter.inputs_first ? 1 : 0]);
 }
 
 std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, const WeightFiles& files) {
@@ -63,6 +82,12 @@ std::vector<const StoredTensor*> match_parameters(const ModelConfig& config, con
   const std::vector<Parameter> parameters = list_parameters(config);
   for (const Parameter& parameter : parameters) {
     const StoredTensor* tensor = find(parameter.name);
+    if (const auto quantized = tensor ? std::nullopt : find_quantized(config, files, parameter)) {
+      found.push_back(quantized->weights);
+      for (const StoredTensor* one : quantized->tensors()) known.insert(one);
+      if (const StoredTensor* bias = zero_bias(files, quantized->weights->name)) known.insert(bias);
+      continue;
+    }
     if (!tensor)
       throw FileError(fmt::format("{}: tensor '{}' is missing, which config.json asks for", files.path().string(), parameter.name));
     check(*tensor, parameter.shape);

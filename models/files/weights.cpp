@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/build.hpp>
+#include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/parameters.hpp>
 
 namespace ppengine::models {
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view term_b = ".lora_B.weight";
 
-void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const engine::ParameterRange& range, const engine::ParameterInfo& info,
-               const Adapter& adapter) {
+void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const engine::ParameterRange& range,
+               const engine::ParameterInfo& info, const Adapter& adapter) {
   const StoredTensor* const tensor = adapter.find(info.name);
   const auto elements = static_cast<std::size_t>(info.whole_shape().count());
   PPENGINE_ASSERT(tensor && tensor->elements == elements);
@@ -81,7 +81,8 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelSour
   load_weights(model, stream, source.config, WeightFiles::open(*source.folder), &adapter);
 }
 
-void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files, const Adapter* adapter) {
+void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConfig& config, const WeightFiles& files,
+                  const Adapter* adapter) {
   const auto& all = model.graph().parameters();
   const bool merges = adapter && std::ranges::none_of(all, is_adapter_parameter, &engine::ParameterInfo::name);
   if (merges) adapter->check(*build_graph(config));
@@ -101,11 +102,22 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
       const bool changed = merges && adapter->changes(info.name);
       size_t index = 0;
       while (index < list.size() && list[index].name != info.name) ++index;
-      PPENGINE_ASSERT(index < list.size() && stored[index]->elements == elements);
+      PPENGINE_ASSERT(index < list.size() && list[index].elements() == static_cast<std::int64_t>(elements));
       const StoredTensor& tensor = *stored[index];
+      if (tensor.name.ends_with(".qweight")) {
+        const QuantizedWeight quantized = find_quantized(config, files, list[index]).value();
+        for (const StoredTensor* part : quantized.tensors()) checksums.verify(*part);
+        host.resize(elements);
+        quantized.read(list[index].inputs_first, host.data());
+        if (changed) adapter->add_to(info, host);
+        parameters.load(stream, range, host);
+        for (const StoredTensor* part : quantized.tensors()) release_mapped(part->data, part->bytes);
+        continue;
+      }
       checksums.verify(tensor);
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
-      if (!changed && tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
+      if (!changed && tensor.type == StoredType::f32 &&
+          reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file
         parameters.load(stream, range, {mapped, elements});
       } else {
         host.resize(elements);

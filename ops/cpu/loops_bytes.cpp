@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t block = 32, block_bytes = 16;  // of int4 (ops/weights.hpp)
 constexpr int64_t blocks_at_once = lanes / 4;    // a register of weights: a block has 16 bytes of it, and four lanes of the sums
 constexpr int64_t weight_bytes = blocks_at_once * block_bytes, row_bytes = blocks_at_once * block;
-constexpr int64_t line = 64, fetched_ahead = 2048;
+constexpr int64_t line = 64;
+constexpr int64_t fetched_ahead = 8192;  // bytes of weights ahead of what is read; a fourth of it of their words
 
 using VI = hn::Vec<I>;
 constexpr hn::Repartition<uint8_t, F> u8;
@@ -172,7 +173,10 @@ void tile(const LinearStep& step, const ByteRowShape& of, const int8_t* const* r
 #pragma GCC unroll 8
     for (int k = 0; k < Outs; ++k) {
       const uint8_t* const p = w[k].bytes + at * weight_bytes;
-      if (Rows <= 2) __builtin_prefetch(p + std::max(fetched_ahead, Outs * blocks * block_bytes), 0, 2);
+      if constexpr (Rows <= 2) {  // with more rows there is time for the CPU to see what comes next
+        __builtin_prefetch(p + fetched_ahead, 0, 2);
+        __builtin_prefetch(reinterpret_cast<const char*>(w[k].words + at * blocks_at_once) + fetched_ahead / 4, 0, 2);
+      }
       halves[k] = halves_of(p);
       if (in_group == 1) {
         steps[k] = steps_of(words_of_blocks(w[k].words + at * blocks_at_once));

@@ -19,7 +19,7 @@ const DecodeLoops* find_decode_loops() { return nullptr; }
 namespace {
 
 constexpr int64_t line = 64;             // bytes that are fetched at once
-constexpr int64_t fetched_ahead = 4096;  // bytes ahead of what is read, at least: rows end before the CPU sees that they are read in order
+constexpr int64_t fetched_ahead = 8192;  // bytes ahead of what is read, at least: rows end before the CPU sees that they are read in order
 
 PPENGINE_INLINE V weights_at(const float* p) { return load(p); }
 PPENGINE_INLINE V weights_at(const uint16_t* p) {
@@ -170,6 +170,15 @@ void add_weighted(float* result, const float* weights, const float* values, int6
   });
 }
 
+// Where key t of a sequence lies in its cache: in pages where the shape has them, or in a ring.
+template <class Shape>
+PPENGINE_INLINE int64_t slot_of_key(const Shape& s, const int* filled, int64_t batch, int64_t t) {
+  if constexpr (requires { s.page; })
+    return slot_of(s, filled, batch, t);
+  else
+    return t % s.ring;
+}
+
 // Keys and values of the new tokens before this one are read from where they came, so that no order between heads and tokens is needed.
 void attend(const AttentionStep& a, int64_t chunk) {
   const AttentionShape& s = a.shape;
@@ -180,7 +189,7 @@ void attend(const AttentionStep& a, int64_t chunk) {
   const float* const v = a.v + batch * s.length * a.v_stride + kv_head * width;
   float* const k_cache = a.k_cache + batch * s.k_batch + kv_head * s.k_head;
   float* const v_cache = a.v_cache + batch * s.v_batch + kv_head * s.v_head;
-  if (const int64_t slot = (before + t) % s.ring; head % s.group == 0 && slot < a.capacity) {
+  if (const int64_t slot = slot_of_key(s, a.filled, batch, before + t); head % s.group == 0 && slot < a.capacity) {
     std::copy_n(k + t * a.k_stride, width, k_cache + slot * s.k_token);
     std::copy_n(v + t * a.v_stride, width, v_cache + slot * s.v_token);
   }
@@ -188,8 +197,9 @@ void attend(const AttentionStep& a, int64_t chunk) {
   float largest = lowest_score, total = 0;
   std::fill_n(result, width, 0.0f);
   for (int64_t first = std::max<int64_t>(before + t - s.window + 1, 0), end = 0; first < keys; first = end) {
-    end = std::min((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of the ring
-    const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)), slot = first % s.ring;
+    end = std::min((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of a page or ring
+    const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)),
+                  slot = slot_of_key(s, a.filled, batch, first);
     const float* const new_k = k + (first + cached - before) * a.k_stride;
     const float* const new_v = v + (first + cached - before) * a.v_stride;
     float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);

@@ -47,44 +47,7 @@ void rotate(const RotaryStep& step, int64_t token) {
   }
 }
 
-const ActivationLoops* activation_of(const LinearStep& step) {
-  const ActivationTable& table = *activation_loops();
-  switch (step.activation) {  // as in kernels/few_rows_shared.hpp
-    case 1:
-      return &table.gelu_tanh;
-    case 2:
-      return &table.gelu_erf;
-    case 3:
-      return &table.silu;
-    case 4:
-      return &table.relu;
-    default:
-      return nullptr;
-  }
-}
-
 }  // namespace
-
-void finish_outputs(const LinearStep& step, float* sums, int64_t row_sums, int64_t first_row, int64_t rows, int64_t begin, int64_t end) {
-  const ActivationLoops* const activation = activation_of(step);
-  const int64_t count = end - begin;
-  for (int64_t row = 0; row < rows; ++row, sums += row_sums) {
-    const int64_t at = (first_row + row) * step.out + begin;
-    float* const dst = step.dst + at;
-    if (step.bias)
-      for (int64_t i = 0; i < count; ++i) sums[i] += step.bias[begin + i];
-    if (step.gate) {
-      activation->forward(step.gate + at, dst, count);
-      for (int64_t i = 0; i < count; ++i) dst[i] *= sums[i];
-    } else if (activation) {
-      activation->forward(sums, dst, count);
-    } else if (step.residual) {
-      for (int64_t i = 0; i < count; ++i) dst[i] = sums[i] + step.residual[at + i];
-    } else {
-      std::copy_n(sums, count, dst);
-    }
-  }
-}
 
 CpuStepChain::CpuStepChain(Stream& stream)
     : threads_(oneapi::tbb::this_task_arena::max_concurrency()), memory_(stream.device_ptr(), 1 << 14) {}
@@ -117,7 +80,10 @@ void CpuStepChain::run(const ByteLinear& linear, int64_t part) {
 }
 
 void CpuStepChain::run(const AttentionStep& attention, int64_t chunk) { decode_loops()->attend(attention, chunk); }
-void CpuStepChain::run(const RotaryStep& rotary, int64_t token) { rotate(rotary, token); }
+void CpuStepChain::run(const RotateTokens& rotary, int64_t part) {
+  for (int64_t token = part * rotary.at_once, end = std::min(token + rotary.at_once, rotary.tokens); token < end; ++token)
+    rotate(rotary.step, token);
+}
 
 // Steps follow one another: the memory that one linear reads is free for the next.
 void* CpuStepChain::memory_for_inputs(Stream& stream, size_t bytes) {
@@ -169,7 +135,8 @@ void CpuStepChain::add(Stream&, const AttentionStep& step, int64_t tokens) {
 }
 
 void CpuStepChain::add(Stream&, const RotaryStep& step, int64_t tokens) {
-  steps_.push_back({tokens, step});
+  const int64_t at_once = std::max<int64_t>(1, 4096 / (step.shape.heads * step.shape.head_dim));
+  steps_.push_back({divide_up(tokens, at_once), RotateTokens{step, tokens, at_once}});
   prepared_ = {};
 }
 

@@ -13,6 +13,7 @@ namespace ppengine::ops::cpu {
 class CpuStepChain final : public StepChain {
  public:
   explicit CpuStepChain(Stream& stream);
+  bool takes_many_tokens() const override { return true; }
 
   void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) override;
   void add(Stream& stream, const AttentionStep& step, int64_t tokens) override;
@@ -49,9 +50,13 @@ class CpuStepChain final : public StepChain {
     const std::byte* bytes;
     int64_t rows, chunk;
   };
+  struct RotateTokens {
+    RotaryStep step;
+    int64_t tokens, at_once;
+  };
   struct ChainStep {
     int64_t chunks;
-    std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, RotaryStep> what;
+    std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, RotateTokens> what;
   };
   // Counts of one step's chunks; on a line of its own, since all threads look at it.
   struct alignas(64) Progress {
@@ -63,7 +68,7 @@ class CpuStepChain final : public StepChain {
   static void run(const Linear& linear, int64_t part);
   static void run(const ByteLinear& linear, int64_t part);
   static void run(const AttentionStep& attention, int64_t chunk);
-  static void run(const RotaryStep& rotary, int64_t token);
+  static void run(const RotateTokens& rotate, int64_t part);
 
   bool are_prepared(const Inputs& wanted);
   void forget_overwritten(const LinearStep& step, int64_t rows);

@@ -13,6 +13,8 @@ class StepChain : public HeldBack {
   static constexpr int64_t most_tokens = 8;  // what is more is no decoding
 
   static StepChain& of(Stream& stream);
+  // Whether rotary embedding of many tokens is a step too.
+  virtual bool takes_many_tokens() const { return false; }
 
   // A linear over up to 8 rows, weights in this format; gamma is the norm before it.
   virtual void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) = 0;
