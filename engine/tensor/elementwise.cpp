@@ -77,7 +77,7 @@ std::optional<TensorRef> TensorBuilder::make_known(const PendingElementwise& nod
   std::vector<Value> values;
   for (const TensorRef& one : node.inputs) {
     if (one.type != 'f' || !one.dense() || !(one.shape == node.shape)) return {};
-    values.push_back({one.value});
+    values.push_back(Value(one.value));
   }
   std::shared_ptr<const NodeOp> op;
   const auto& lines = node.expression.lines;
@@ -86,7 +86,7 @@ std::optional<TensorRef> TensorBuilder::make_known(const PendingElementwise& nod
   else if (const auto kind = values.size() == 1 ? known_activation(node.expression) : std::nullopt)
     op = make_activation_node(*kind, width);
   if (!op) return {};
-  return dense_ref(graph_.node(module_, op, values, {}, width, 0, ValueKind::activation).id, node.shape, 'f');
+  return dense_ref(graph_.node(module_, op, values, {}, width, 0, ValueKind::activation).number(), node.shape, 'f');
 }
 
 TensorRef TensorBuilder::make_elementwise(PendingElementwise node) {

@@ -220,7 +220,7 @@ bool TensorBuilder::few_classes_loss(const TensorRef& given, int class_dim, cons
   };
   const TensorRef loss =
       add_node("cross_entropy", {logits, targets}, {}, {}, 'f', compile, {}, true, ValueKind::loss, {.input = 1, .below = classes});
-  graph_.loss({loss.value});
+  graph_.loss(Value(loss.value));
   return true;
 }
 
