@@ -11,7 +11,7 @@ namespace ppengine::engine {
 
 // One instruction of a compiled stage.
 struct Work {
-  std::string kind;              // as a profile names it: "linear dX"
+  std::string kind = {};         // as a profile names it: "linear dX"
   double flops = 0;              // of products
   bool attention = false;        // products with a softmax between them
   double rows = 0, columns = 0;  // of the product's result; 0: not a single product
