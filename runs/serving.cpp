@@ -17,6 +17,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/mesh.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
 #include <ppengine/runs/constraint/token_trie.hpp>
 #include <ppengine/runs/generation.hpp>
