@@ -1,4 +1,4 @@
-extern std::shared_ptr<ops::Device> device;
+extern ops::Device& device;
 extern ops::Stream& stream;
 extern float *x, *y;
 extern long count;
