@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/results.hpp>
 
 namespace ppengine {
 namespace {
@@ -164,7 +165,7 @@ Target target_of(std::filesystem::path& path) {
 }  // namespace
 
 void check_can_write(const std::filesystem::path& path) {
-  std::filesystem::path target = path;
+  std::filesystem::path target = results::opened_as(path);
   const bool replaced = target_of(target) == Target::replaced;
   const std::filesystem::path folder = folder_of(target);
   if (replaced && !std::filesystem::is_directory(folder))
@@ -172,7 +173,7 @@ void check_can_write(const std::filesystem::path& path) {
   if (::access(replaced ? folder.c_str() : target.c_str(), W_OK) != 0) fail(path, "write");
 }
 
-AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
+AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(results::opened_as(path)) {
   static std::atomic<unsigned> counter{0};
   if (target_of(path_) == Target::written) {
     fd_ = open_or_fail(path_, O_WRONLY | O_APPEND, "open");

@@ -1,9 +1,25 @@
-"""Training steps of exported PyTorch models, by turns in PyTorch eager (and torch.compile) and in ppengine on the same cores. Needs torch and
+"""Training steps of exported PyTorch models, by turns in PyTorch eager, torch.compile and ppengine on the same cores. Needs torch and
 transformers: a tool for developers.
 
-    .dev/bin/python bench/programs.py build/bin/ppengine [--rounds 3] [--compile] [resnet vit bert unet gpt2]
-"""
-import argparse, json, os, statistics, subprocess, tempfile, time
+    .dev/bin/python bench/programs.py [resnet vit bert unet gpt2] [--rounds 3] [--no-compile] [--isa native|avx2|avx512] [--binary build/bin/ppengine]
+
+Prints the medians over the rounds; ratios above 1: ppengine is the faster one. gpt2 is also run as the built-in family of the same sizes."""
+import argparse, json, os, pathlib, statistics, subprocess, sys, tempfile, time
+
+import isa
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+parser = argparse.ArgumentParser()
+parser.add_argument("models", nargs="*", default=["resnet", "vit", "bert", "unet", "gpt2"])
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--repeat", type=int, default=5, help="steps measured in a round")
+parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+parser.add_argument("--binary", default=ROOT / "build/bin/ppengine")
+parser.add_argument("--folder", help="keep exported programs here, and take those that are there")
+isa.add(parser)
+given = parser.parse_args()
+isa.apply(given)  # before torch reads the environment
+
 import torch, torch.nn as nn, torch.nn.functional as F
 from safetensors.torch import save_file
 
@@ -75,37 +91,52 @@ def time_torch(net, x, y, dim, repeat):
     return statistics.median(times)
 
 
-def time_engine(engine, folder, x, dim, repeat, flags):
-    run = subprocess.run([engine, "bench", "train", "--model", f"{folder}/net.pt2", "--data", f"{folder}/data.safetensors", "--loss", "cross_entropy", "--class-dim", str(dim),
-                          "--batch-size", str(x.shape[0]), "--warmup", "2", "--repeat", str(repeat), "--json"] + flags, capture_output=True, text=True)
+def time_engine(flags):
+    run = subprocess.run([str(one) for one in [given.binary, "bench", "train", "--microbatches", 1, "--warmup", 2, "--repeat", given.repeat, "--json", *flags]],
+                         capture_output=True, text=True)
     if run.returncode != 0:
-        raise SystemExit(run.stderr)
+        sys.exit(run.stderr)
     return json.loads(run.stdout)["step_milliseconds"] / 1e3
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("engine")
-    parser.add_argument("models", nargs="*", default=["resnet", "vit", "bert", "unet", "gpt2"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--compile", action="store_true")
-    given = parser.parse_args()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    for name in given.models:
-        torch.manual_seed(0)
-        net, x, y, dim = globals()[name]()
-        net.train()
-        with tempfile.TemporaryDirectory() as folder:
-            torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=1024)},), strict=False), f"{folder}/net.pt2")
-            save_file({"x": x, "targets": y}, f"{folder}/data.safetensors")
-            compiled = torch.compile(net) if given.compile else None
-            rounds = [(time_torch(net, x, y, dim, given.repeat), time_engine(given.engine, folder, x, dim, given.repeat, []),
-                       time_torch(compiled, x, y, dim, given.repeat) if compiled else float("nan")) for _ in range(given.rounds)]
-        eager, ours, fast = (statistics.median(one) for one in zip(*rounds))
-        print(f"{name:8} eager {1e3 * eager:8.1f} ms  ppengine {1e3 * ours:8.1f} ms  {eager / ours:.2f} times eager ({min(a / b for a, b, _ in rounds):.2f} to {max(a / b for a, b, _ in rounds):.2f})"
-              + (f"  compile {1e3 * fast:8.1f} ms ({fast / ours:.2f})" if compiled else ""), flush=True)
+def family_flags(folder, net, x):
+    """gpt2 as the built-in family: the same configuration in a model folder without weights, made-up data of the same size."""
+    net.inner.config.save_pretrained(f"{folder}/family")
+    net.inner.save_pretrained(f"{folder}/family")
+    return ["--model", f"{folder}/family", "--data", "synthetic", "--batch-size", x.shape[0], "--seq-len", x.shape[1]]
 
 
-if __name__ == "__main__":
-    main()
+def measure(name, folder):
+    torch.manual_seed(0)
+    net, x, y, dim = globals()[name]()
+    net.train()
+    if not os.path.exists(f"{folder}/net.pt2"):
+        dynamic = ({0: torch.export.Dim("batch", min=2, max=1024)},)
+        torch.export.save(torch.export.export(net, (x,), dynamic_shapes=dynamic, strict=False), f"{folder}/net.pt2")
+        save_file({"x": x, "targets": y}, f"{folder}/data.safetensors")
+    program = ["--model", f"{folder}/net.pt2", "--data", f"{folder}/data.safetensors", "--loss", "cross_entropy", "--class-dim", dim, "--batch-size", x.shape[0]]
+    sides = {"ppengine": lambda: time_engine(program), "eager": lambda: time_torch(net, x, y, dim, given.repeat)}
+    if not given.no_compile:
+        compiled = torch.compile(net)
+        sides["compile"] = lambda: time_torch(compiled, x, y, dim, given.repeat)
+    if name == "gpt2":
+        family = family_flags(folder, net, x)
+        sides["family"] = lambda: time_engine(family)
+    for side in sides.values():  # compiles, caches
+        side()
+    rounds = [{side: run() for side, run in sides.items()} for _ in range(given.rounds)]
+    text = f"{name:7} ppengine {1e3 * statistics.median(one['ppengine'] for one in rounds):7.1f} ms"
+    for side in list(sides)[1:]:
+        ratios = [one[side] / one["ppengine"] for one in rounds]
+        text += f"; {side} {1e3 * statistics.median(one[side] for one in rounds):7.1f} ms, {statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+    print(text, flush=True)
+
+
+torch.set_num_threads(len(os.sched_getaffinity(0)))
+for model in given.models:
+    if given.folder:
+        os.makedirs(f"{given.folder}/{model}", exist_ok=True)
+        measure(model, f"{given.folder}/{model}")
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            measure(model, temporary)

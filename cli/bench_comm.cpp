@@ -12,6 +12,7 @@
 
 #include "commands.hpp"
 #include "rank_flags.hpp"
+#include "results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -153,12 +154,12 @@ void CommBench::print(const std::vector<Row>& rows) const {
                       {"microseconds", 1e6 * row.seconds.median},
                       {"microseconds_range", {1e6 * row.seconds.low, 1e6 * row.seconds.high}},
                       {"gigabytes_per_second", row.rate / 1e9}});
-    fmt::print("{}\n", nlohmann::json{{"communicator", kind}, {"ranks", ranks}, {"results", list}}.dump());
+    print_result("{}\n", nlohmann::json{{"communicator", kind}, {"ranks", ranks}, {"results", list}}.dump());
     return;
   }
-  fmt::print("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
+  print_result("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
   for (const Row& row : rows)
-    fmt::print("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by,
+    print_result("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by,
                1e6 * row.seconds.median, 1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
 }
 

@@ -15,6 +15,7 @@
 
 #include "commands.hpp"
 #include "plural.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 
 namespace ppengine::cli {
@@ -158,7 +159,7 @@ void BenchGenerateFlags::run() {
                     "used the memory?), or the weights fit the caches",
                     share));
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
+    print_result("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
                                       {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},
                                       {"decode_tokens_per_second", decode.median},
                                       {"decode_tokens_per_second_range", {decode.low, decode.high}},
@@ -170,18 +171,18 @@ void BenchGenerateFlags::run() {
                            .dump());
     return;
   }
-  fmt::print("{} on {}, {} of {} at once, {} each\n", model, plural(parallel.ranks(), "rank"), plural(batch_size, "prompt"),
+  print_result("{} on {}, {} of {} at once, {} each\n", model, plural(parallel.ranks(), "rank"), plural(batch_size, "prompt"),
              plural(prompt_tokens, "token"), plural(new_tokens, "new token"));
-  fmt::print("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
-  fmt::print("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,
+  print_result("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
+  print_result("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,
              decode.low, decode.high, 100 * share, result.read_rate / 1e9);
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries())
     slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>6} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
   std::ranges::sort(slowest, std::greater());
-  for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
+  for (const auto& [seconds, line] : slowest) print_result("  {}\n", line);
   for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
-    fmt::print("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20),
+    print_result("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20),
                double(result.cache_bytes[rank]) / (1 << 20));
 }
 

@@ -12,6 +12,7 @@
 #include "bench_ops_cases.hpp"
 #include "commands.hpp"
 #include "measure.hpp"
+#include "results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -63,10 +64,10 @@ void print_explanation(const std::vector<BenchExplained>& all, bool json) {
       if (json)
         list.push_back({{"op", op}, {"implementation", one.implementation}, {"verdict", verdict}});
       else
-        fmt::print("{:<18} {:<8} {}\n", op, one.implementation, verdict);
+        print_result("{:<18} {:<8} {}\n", op, one.implementation, verdict);
     }
   }
-  if (json) fmt::print("{}\n", nlohmann::json{{"considered", list}}.dump());
+  if (json) print_result("{}\n", nlohmann::json{{"considered", list}}.dump());
 }
 
 // Which product serves each linear of a layer and the head, with the measured rates.
@@ -95,9 +96,9 @@ void run(const Options& options) {
   const double best_flops = limits.matmul_flops(), best_copy = limits.copy_rate(512.0 * (1 << 20));
   nlohmann::json list = nlohmann::json::array();
   if (!options.json) {
-    fmt::print("{} ({}), preset {}\nlarge matmul {:.0f} GFLOP/s, large copy {:.1f} GB/s read and written\n\n", device->info().selector,
+    print_result("{} ({}), preset {}\nlarge matmul {:.0f} GFLOP/s, large copy {:.1f} GB/s read and written\n\n", device->info().selector,
                device->info().name, preset->name, best_flops / 1e9, best_copy / 1e9);
-    fmt::print("{:<14} {:<12} {:<20} {:<8} {:>10} {:>7} {:>14} {:>7}\n", "op", "pass", "shape", "by", "time", "spread", "rate", "share");
+    print_result("{:<14} {:<12} {:<20} {:<8} {:>10} {:>7} {:>14} {:>7}\n", "op", "pass", "shape", "by", "time", "spread", "rate", "share");
   }
   size_t cases = 0;
   for_each_case(stream, *preset, options.op, [&](const BenchCase& one) {
@@ -117,21 +118,21 @@ void run(const Options& options) {
                       {product ? "gflops" : "gb_per_second", rate / 1e9},
                       {"share", share}});
     else
-      fmt::print("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape,
+      print_result("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape,
                  one.implementation, time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100,
                  one.used ? "" : "  (not used)");
-    std::fflush(stdout);
+    std::fflush(results_file());
   });
   if (cases == 0) throw ConfigError(fmt::format("there is no op '{}'; --explain lists them", options.op));
   if (options.json)
-    fmt::print("{}\n", nlohmann::json{{"device", device->info().selector},
+    print_result("{}\n", nlohmann::json{{"device", device->info().selector},
                                       {"preset", preset->name},
                                       {"matmul_gflops", best_flops / 1e9},
                                       {"copy_gb_per_second", best_copy / 1e9},
                                       {"ops", list}}
                            .dump());
   else
-    fmt::print("\nshare: of the large matmul's rate for linear; for the others of a plain copy that moves as many bytes.\n");
+    print_result("\nshare: of the large matmul's rate for linear; for the others of a plain copy that moves as many bytes.\n");
 }
 
 }  // namespace

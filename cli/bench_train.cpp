@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure/measure.hpp>
@@ -14,7 +15,9 @@
 
 #include "commands.hpp"
 #include "plural.hpp"
+#include "prediction.hpp"
 #include "progress.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 #include "stage_list.hpp"
 
@@ -29,7 +32,7 @@ struct BenchTrainFlags {
   ProgramFlags program;
   double link = 0;  // MB/s; 0: no limit
   int warmup = 2, repeat = 5;
-  bool recompute = false, profile = false, json = false;
+  bool recompute = false, profile = false, predict = false, json = false;
 
   void run();
 };
@@ -44,6 +47,7 @@ struct Measured {
   std::vector<engine::TimedReduction> buckets;
   StagePlaces stages;
   std::int64_t length = 0;  // tokens of a sequence
+  std::optional<PredictedStep> predicted;
 };
 
 // What is trained, and the batches of one rank.
@@ -59,12 +63,34 @@ Workload open_family(const models::ModelSource& model, const std::shared_ptr<con
   return {graph, source->length(), [=](std::size_t sequences) { return runs::read_batch(*source, sampler->next(sequences)); }};
 }
 
+// From this device's own figures and the work that is counted, before anything is trained.
+PredictedStep predict_step(const BenchTrainFlags& flags, engine::Trainer& trainer, const engine::TrainerOptions& options,
+                           std::int64_t batch_size, std::int64_t length, comm::Communicator& world) {
+  const engine::ParallelOptions& parallel = options.parallel;
+  const schedules::Plan& plan = trainer.plan();
+  PredictedStep step{.prediction = {},
+                     .device = engine::measure_device(trainer.pipeline().stream(), parallel.type, world),
+                     .model = flags.model,
+                     .type = ops::name_of(parallel.type),
+                     .tokens = double(batch_size * length),
+                     .ranks = world.size()};
+  step.prediction = engine::predict(trainer.model().graph(), trainer.model().cuts(), plan, step.device,
+                                    {.batch = std::max<std::int64_t>(1, batch_size / plan.microbatches / parallel.data),
+                                     .length = length,
+                                     .data = parallel.data,
+                                     .tensor = parallel.tensor,
+                                     .sharded = parallel.sharded(),
+                                     .type = step.type});
+  return step;
+}
+
 Measured measure(const BenchTrainFlags& flags, const Workload& work, const engine::TrainerOptions& options, std::int64_t batch_size, comm::Communicator& world) {
   const std::int64_t length = work.length;
   engine::Trainer trainer(work.graph, options, world, batch_size, length);
   Measured result;
   result.length = length;
   result.stages = trainer.model().stage_places();
+  if (flags.predict) result.predicted = predict_step(flags, trainer, options, batch_size, length, world);
   world.barrier();
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
   std::vector<double> seconds;
@@ -134,7 +160,7 @@ void BenchTrainFlags::run() {
   const double tokens = double(batch_size * length), flops = engine::training_flops(*graph, batch_size, length);
   const double share = flops / result.seconds.median / result.rate;
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"tokens_per_second", tokens / result.seconds.median},
+    nlohmann::json line = nlohmann::json{{"tokens_per_second", tokens / result.seconds.median},
                                       {"tokens_per_second_range", {tokens / result.seconds.high, tokens / result.seconds.low}},
                                       {"step_milliseconds", 1e3 * result.seconds.median},
                                       {"step_milliseconds_range", {1e3 * result.seconds.low, 1e3 * result.seconds.high}},
@@ -148,28 +174,44 @@ void BenchTrainFlags::run() {
                                       {"overlap_milliseconds", 1e3 * result.overlap},
                                       {"overlap_share", result.communication > 0 ? result.overlap / result.communication : 0.0},
                                       {"buckets", buckets_json(result.buckets)},
-                                      {"stages", stages_json(result.stages)}}
-                           .dump());
+                                      {"stages", stages_json(result.stages)}};
+    if (result.predicted) line["prediction"] = result.predicted->json();
+    print_result("{}\n", line.dump());
     return;
   }
-  fmt::print("{} on {}, {}, {} of {} a step\n", model, plural(parallel.ranks(), "rank"),
+  print_result("{} on {}, {}, {} of {} a step\n", model, plural(parallel.ranks(), "rank"),
              plural(options.parallel.microbatches, "microbatch", "microbatches"), plural(batch_size, "sequence"), plural(length, "token"));
-  fmt::print("  {}\n", stages_text(result.stages));
-  fmt::print("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
+  print_result("  {}\n", stages_text(result.stages));
+  print_result("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
              tokens / result.seconds.low, 1e3 * result.seconds.median);
-  fmt::print("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,
+  print_result("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,
              100 * result.idle_share);
   if (!result.buckets.empty())
-    fmt::print("  {} of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
+    print_result("  {} of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
                plural(std::int64_t(result.buckets.size()), "bucket"), 1e3 * result.communication, 1e3 * result.overlap,
                100 * result.overlap / result.communication, 1e3 * result.backward);
+  if (result.predicted) {
+    const engine::DeviceModel& device = result.predicted->device;
+    print_result("  figures of a rank: {:.0f} GFLOP/s, attention {:.0f} %, memory {:.1f} GB/s, cache {:.1f} GB/s, {:.1f} us a launch, link {:.1f} GB/s\n",
+                 device.peak_of(result.predicted->type) / 1e9, 100 * device.attention, device.bandwidth / 1e9, device.cache_bandwidth / 1e9,
+                 1e6 * device.launch, device.link / 1e9);
+    print_result("  predicted {:.1f} ms a step ({:+.1f} %), {:.1f} % idle: the plan {:.1f} ms, gradients {:.1f} ms, the optimizer {:.1f} ms\n",
+                 1e3 * result.predicted->prediction.step(), 100 * (result.predicted->prediction.step() / result.seconds.median - 1),
+                 100 * result.predicted->prediction.idle_share, 1e3 * result.predicted->prediction.pipeline,
+                 1e3 * result.predicted->prediction.reduction, 1e3 * result.predicted->prediction.optimizer);
+  }
   std::vector<std::pair<double, std::string>> slowest;
-  for (const auto& [what, entry] : result.profile.entries())
-    slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
+  for (const auto& [what, entry] : result.profile.entries()) {
+    std::string line = fmt::format("{:<18} {:>4} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds);
+    if (result.predicted && parallel.pp == 1)  // a profile is of one rank, a prediction of all
+      if (const auto& kinds = result.predicted->prediction.by_kind; kinds.contains(what))
+        line += fmt::format(", predicted {:.2f} ms", 1e3 * kinds.at(what));
+    slowest.emplace_back(entry.seconds, std::move(line));
+  }
   std::ranges::sort(slowest, std::greater());
-  for (const auto& [seconds, line] : slowest) fmt::print("  {}\n", line);
+  for (const auto& [seconds, line] : slowest) print_result("  {}\n", line);
   for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
-    fmt::print("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
+    print_result("  rank {}: {:.0f} MiB at the peak\n", rank, double(result.peak_bytes[rank]) / (1 << 20));
 }
 
 }  // namespace
@@ -187,6 +229,7 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--repeat", flags->repeat, "Steps measured (default 5)")->check(CLI::Range(1, 10000));
   command->add_flag("--recompute", flags->recompute, "Compute activations again in the backward");
   command->add_flag("--profile", flags->profile, "Where the time of rank 0's plan goes, op by op (measured in one more step)");
+  command->add_flag("--predict", flags->predict, "Predict the step from this device's figures (measured) and counted work, and print both");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n  ppengine bench train --model gpt2 --microbatches 4\n  ppengine bench train --model tiny --pp 2 --microbatches 8 "

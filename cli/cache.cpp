@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "plural.hpp"
+#include "results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -43,8 +44,8 @@ Contents contents() {
 void show(bool json) {
   const Contents now = contents();
   if (json)
-    return fmt::print("{}\n", nlohmann::json{{"folder", environment::cache_folder()}, {"files", now.files}, {"bytes", now.bytes}}.dump());
-  fmt::print("{}: {}, {:.1f} MiB of compiled kernels{}\n", environment::cache_folder(), plural(now.files, "file"),
+    return print_result("{}\n", nlohmann::json{{"folder", environment::cache_folder()}, {"files", now.files}, {"bytes", now.bytes}}.dump());
+  print_result("{}: {}, {:.1f} MiB of compiled kernels{}\n", environment::cache_folder(), plural(now.files, "file"),
              double(now.bytes) / (1 << 20), environment::kernel_cache_enabled() ? "" : " (not used: SYCL_CACHE_PERSISTENT is 0)");
 }
 
@@ -55,7 +56,7 @@ void clear() {
     fs::remove_all(folder, failed);
     if (failed) throw Error(fmt::format("{}: cannot be removed: {}", folder.string(), failed.message()));
   }
-  fmt::print("{}: removed {}, {:.1f} MiB\n", environment::cache_folder(), plural(before.files, "file"), double(before.bytes) / (1 << 20));
+  print_result("{}: removed {}, {:.1f} MiB\n", environment::cache_folder(), plural(before.files, "file"), double(before.bytes) / (1 << 20));
 }
 
 }  // namespace

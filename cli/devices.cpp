@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "plural.hpp"
+#include "results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -54,22 +55,22 @@ void DevicesFlags::print_json(const std::vector<ops::DeviceInfo>& devices, const
   for (const comm::Availability& one : communicators)
     result["communicators"].push_back({{"kind", one.kind}, {"usable", one.usable}, {"why", one.why}});
   if (shape) result["mesh"] = to_json(*shape);
-  fmt::print("{}\n", result.dump());
+  print_result("{}\n", result.dump());
 }
 
 void DevicesFlags::print_text(const std::vector<ops::DeviceInfo>& devices, const std::vector<comm::Availability>& communicators) const {
   for (const ops::DeviceInfo& device : devices) {
-    fmt::print("{}  {}\n", device.selector, device.name);
-    fmt::print("  backend      {} (driver {})\n", device.backend, device.driver);
-    fmt::print("  memory       {}\n", memory_text(device.memory_bytes));
-    fmt::print("  compute      {}, work-groups to {}, sub-groups of {}\n", plural(device.compute_units, "unit"), device.max_work_group,
+    print_result("{}  {}\n", device.selector, device.name);
+    print_result("  backend      {} (driver {})\n", device.backend, device.driver);
+    print_result("  memory       {}\n", memory_text(device.memory_bytes));
+    print_result("  compute      {}, work-groups to {}, sub-groups of {}\n", plural(device.compute_units, "unit"), device.max_work_group,
                device.sub_group);
-    fmt::print("  bf16         {}\n", device.native_bf16 ? "in hardware" : "emulated (f32 is faster)");
-    fmt::print("  layer math   {}\n", device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");
+    print_result("  bf16         {}\n", device.native_bf16 ? "in hardware" : "emulated (f32 is faster)");
+    print_result("  layer math   {}\n", device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");
   }
-  fmt::print("communicators\n");
-  for (const comm::Availability& one : communicators) fmt::print("  {:<12} {}{}\n", one.kind, one.usable ? "" : "not available: ", one.why);
-  if (shape) fmt::print("{}", shape->text());
+  print_result("communicators\n");
+  for (const comm::Availability& one : communicators) print_result("  {:<12} {}{}\n", one.kind, one.usable ? "" : "not available: ", one.why);
+  if (shape) print_result("{}", shape->text());
 }
 
 void DevicesFlags::run() {

@@ -10,6 +10,7 @@
 #include "commands.hpp"
 #include "plural.hpp"
 #include "progress.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 
 namespace ppengine::cli {
@@ -54,16 +55,16 @@ struct EvalFlags {
                      {"f32_perplexity", exact.perplexity()},
                      {"perplexity_difference", result.perplexity() - exact.perplexity()}});
       if (!result.answer.empty()) line["answer"] = result.answer;
-      fmt::print("{}\n", line.dump());
+      print_result("{}\n", line.dump());
       return expect_finite(result);
     }
-    fmt::print("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
+    print_result("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
-      fmt::print("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
+      print_result("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
                  result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
     if (result.sums > 0)
-      fmt::print("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
-    if (!result.answer.empty()) fmt::print("{}\n", result.answer);
+      print_result("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
+    if (!result.answer.empty()) print_result("{}\n", result.answer);
     expect_finite(result);
   }
 

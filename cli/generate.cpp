@@ -12,6 +12,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 
 namespace ppengine::cli {
@@ -73,6 +74,7 @@ struct GenerateFlags {
     options.cache_memory = cache_mebibytes << 20;
     const runs::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
+    json |= generation.requests() > 1;  // texts that come side by side
     if (const auto room = generation.shortened_to(); room && command.count("--max-new-tokens") > 0)
       log::warning(fmt::format("the model's context leaves room for {} new tokens of {}", *room, options.max_new_tokens));
     // What there is to print was printed by rank 0 as it came.
@@ -84,27 +86,28 @@ struct GenerateFlags {
   void show(std::int32_t id, std::string_view text) {
     if (json) return;
     if (with_text_)
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fwrite(text.data(), 1, text.size(), results_file());
     else if (id >= 0)
-      fmt::print("{}{}", std::exchange(begun_, true) ? " " : "", id);
-    std::fflush(stdout);
+      print_result("{}{}", std::exchange(begun_, true) ? " " : "", id);
+    std::fflush(results_file());
   }
 
   void finish(std::size_t index, const runs::GeneratedText& result) {
-    if (!json) return fmt::print("\n");
+    if (!json) return print_result("\n");
     nlohmann::json line{{"prompt_ids", result.prompt_ids},
                         {"ids", result.generated.ids},
                         {"text", nullptr},
                         {"prefill_tokens_per_second", result.generated.prefill_tokens_per_second()},
                         {"decode_tokens_per_second", result.generated.decode_tokens_per_second()}};
     if (result.text) line["text"] = *result.text;
+    if (!result.adapter.empty()) line["adapter"] = result.adapter;
     // In the order of the prompts, whichever is finished first.
     finished_[index] = line.dump();
     for (; !finished_.empty() && finished_.begin()->first == printed_; ++printed_) {
-      fmt::print("{}\n", finished_.begin()->second);
+      print_result("{}\n", finished_.begin()->second);
       finished_.erase(finished_.begin());
     }
-    std::fflush(stdout);
+    std::fflush(results_file());
   }
 
   std::map<std::size_t, std::string> finished_;  // that wait for one before them
@@ -119,8 +122,14 @@ void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
-  command->add_option("--adapter", options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
-      ->type_name("DIR");
+  command
+      ->add_option(
+          "--adapter", options.adapters,
+          "LoRA adapter for the model: a folder that peft or 'train --save' has written; several, each with a name: every prompt is "
+          "continued with each of them")
+      ->type_name("[NAME=]DIR")
+      ->expected(1)
+      ->take_all();
   auto* prompt = command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
   auto* ids = command->add_option("--ids", flags->ids, "The tokens to continue, by number")->type_name("1,2,3")->excludes(prompt);
   command->add_option("--prompts", flags->prompts, "A prompt per line; prints one JSON object per line, in their order")
@@ -131,7 +140,7 @@ void add_generate(CLI::App& app) {
       ->check(CLI::Range(1, 4096));
   command
       ->add_option("--cache-memory", flags->cache_mebibytes,
-                   "MiB that keys and values may take on a rank: fewer prompts run at once (default: no limit)")
+                   "MiB that keys and values may take on a rank; prompts wait for each other where that is short (default: no limit)")
       ->type_name("MIB")
       ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include <ppengine/base/results.hpp>
+
 #include "terminal.hpp"
 
 namespace ppengine::cli {
@@ -43,7 +45,7 @@ class HelpFormatter final : public CLI::Formatter {
 
  private:
   static std::string entry(const std::string& name, const std::string& description) {
-    const auto width = static_cast<std::size_t>(std::clamp(terminal_width(STDOUT_FILENO, 120), 60, 120));
+    const auto width = static_cast<std::size_t>(std::clamp(terminal_width(results::descriptor(), 120), 60, 120));
     std::string out = "  " + name;
     if (description.empty()) return out + "\n";
     out += out.size() + 1 < name_column ? std::string(name_column - out.size(), ' ') : "\n" + std::string(name_column, ' ');

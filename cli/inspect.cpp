@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "inspect_program.hpp"
 #include "plural.hpp"
+#include "results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -52,27 +53,27 @@ void print_json(const runs::Inspection& model, bool summary) {
           {{"weights", rank.weights}, {"gradients", rank.gradients}, {"optimizer", rank.optimizer}, {"activations", rank.activations}}},
          {"inference_bytes", rank.inference()},
          {"inference", {{"weights", rank.inference_weights}, {"cache", rank.cache}}}});
-  fmt::print("{}\n", out.dump());
+  print_result("{}\n", out.dump());
 }
 
 void print_summary(const InspectFlags& flags, const runs::Inspection& model) {
-  fmt::print("{}: {}, {}, {}\n", model.family, plural(model.parameters, "parameter"), plural(std::int64_t(model.list.size()), "tensor"),
+  print_result("{}: {}, {}, {}\n", model.family, plural(model.parameters, "parameter"), plural(std::int64_t(model.list.size()), "tensor"),
              model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files (a preset has random weights)");
   const auto& parallel = flags.options.parallel;
   if (parallel.tensor > 1 || parallel.data > 1)
-    fmt::print("of each of {} x {}{}\n", plural(parallel.tensor, "tensor-parallel rank"), plural(parallel.data, "data-parallel rank"),
+    print_result("of each of {} x {}{}\n", plural(parallel.tensor, "tensor-parallel rank"), plural(parallel.data, "data-parallel rank"),
                parallel.sharded() ? " that keep a part each (--shard)" : "");
-  fmt::print("\n{:<7}{:<6}{:>14}  modules\n", "stage", "rank", "parameters");
+  print_result("\n{:<7}{:<6}{:>14}  modules\n", "stage", "rank", "parameters");
   for (std::size_t s = 0; s < model.stages.size(); ++s)
-    fmt::print("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module,
+    print_result("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module,
                model.stages[s].last_module);
-  fmt::print("\nMiB with sequences of {}; activations and cache are estimates without the kernels' own memory\n",
+  print_result("\nMiB with sequences of {}; activations and cache are estimates without the kernels' own memory\n",
              plural(model.sequence_length, "token"));
-  fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations",
+  print_result("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations",
              "= for training", "for inference", "cache");
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const auto& rank = model.ranks[r];
-    fmt::print("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", r, mebibytes(rank.weights), mebibytes(rank.gradients),
+    print_result("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", r, mebibytes(rank.weights), mebibytes(rank.gradients),
                mebibytes(rank.optimizer), mebibytes(rank.activations), mebibytes(rank.training()), mebibytes(rank.inference()),
                mebibytes(rank.cache));
   }
@@ -82,9 +83,9 @@ void print_parameters(const runs::Inspection& model) {
   std::size_t width = 9, shape = 16;
   const auto shape_text = [](const auto& one) { return fmt::format("[{}]", fmt::join(one.shape, ", ")); };
   for (const auto& one : model.list) width = std::max(width, one.name.size()), shape = std::max(shape, shape_text(one).size() + 2);
-  fmt::print("\n{:<{}}  {:<{}}{:<6}{:>14}  stage\n", "parameter", width, "shape", shape, "type", "elements");
+  print_result("\n{:<{}}  {:<{}}{:<6}{:>14}  stage\n", "parameter", width, "shape", shape, "type", "elements");
   for (const auto& one : model.list)
-    fmt::print("{:<{}}  {:<{}}{:<6}{:>14}  {}\n", one.name, width, shape_text(one), shape, one.type.empty() ? "-" : one.type, one.elements,
+    print_result("{:<{}}  {:<{}}{:<6}{:>14}  {}\n", one.name, width, shape_text(one), shape, one.type.empty() ? "-" : one.type, one.elements,
                fmt::join(one.stages, ", "));
 }
 
@@ -92,12 +93,12 @@ void print_parameters(const runs::Inspection& model) {
 void InspectFlags::run_verify() {
   const models::Verification found = models::verify_folder(model);
   if (json)
-    fmt::print(
+    print_result(
         "{}\n",
         nlohmann::json{{"verified", found.damaged.empty()}, {"tensors", found.tensors}, {"files", found.files}, {"damaged", found.damaged}}
             .dump());
   else if (found.damaged.empty())
-    fmt::print("{}: {} tensors and {} other files are as they were saved\n", model, found.tensors, found.files);
+    print_result("{}: {} tensors and {} other files are as they were saved\n", model, found.tensors, found.files);
   if (!found.damaged.empty()) throw Error(fmt::format("{}", fmt::join(found.damaged, "; ")));
 }
 

@@ -10,6 +10,8 @@
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/runs/program.hpp>
 
+#include "results.hpp"
+
 namespace ppengine::cli {
 namespace {
 
@@ -36,35 +38,35 @@ void print_json(const runs::ProgramInspection& found) {
     out["stages"].push_back({{"first_module", one.first_module}, {"last_module", one.last_module}, {"parameters", one.parameters}});
   for (const auto& one : found.program.unsupported)
     out["unsupported"].push_back({{"op", one.op}, {"module", one.module}, {"line", one.place}, {"reason", one.reason}});
-  fmt::print("{}\n", out.dump());
+  print_result("{}\n", out.dump());
 }
 
 void print_text(const runs::ProgramInspection& found) {
-  for (const auto& one : found.program.inputs) fmt::print("input   {} {} {}\n", one.name, one.shape, one.integers ? "integers" : "f32");
+  for (const auto& one : found.program.inputs) print_result("input   {} {} {}\n", one.name, one.shape, one.integers ? "integers" : "f32");
   for (const auto& one : found.program.outputs)
-    fmt::print("output  {} [{}{}{}]\n", one.name, one.batched ? "B" : "", one.batched && !one.shape.empty() ? "," : "", fmt::join(one.shape, ","));
+    print_result("output  {} [{}{}{}]\n", one.name, one.batched ? "B" : "", one.batched && !one.shape.empty() ? "," : "", fmt::join(one.shape, ","));
   std::size_t width = 9;
   for (const auto& one : found.state) width = std::max(width, one.name.size());
-  fmt::print("\n{:<{}}  {:<18}{:<6}{:>12}  stage\n", "parameter", width, "shape", "type", "elements");
+  print_result("\n{:<{}}  {:<18}{:<6}{:>12}  stage\n", "parameter", width, "shape", "type", "elements");
   for (const auto& one : found.state)
-    fmt::print("{:<{}}  {:<18}{:<6}{:>12}  {}{}\n", one.name, width, fmt::format("[{}]", fmt::join(one.shape, ", ")), one.type, one.elements,
+    print_result("{:<{}}  {:<18}{:<6}{:>12}  {}{}\n", one.name, width, fmt::format("[{}]", fmt::join(one.shape, ", ")), one.type, one.elements,
                fmt::join(one.stages, ", "), one.buffer ? " buffer" : "");
-  fmt::print("\nmodules: {}\n", fmt::join(found.modules, " "));
-  if (!found.stages.empty()) fmt::print("\n{:<7}{:>14}  modules\n", "stage", "parameters");
+  print_result("\nmodules: {}\n", fmt::join(found.modules, " "));
+  if (!found.stages.empty()) print_result("\n{:<7}{:>14}  modules\n", "stage", "parameters");
   for (std::size_t s = 0; s < found.stages.size(); ++s)
-    fmt::print("{:<7}{:>14}  {} to {}\n", s, found.stages[s].parameters, found.stages[s].first_module, found.stages[s].last_module);
-  fmt::print("\nops of the program\n");
-  for (const auto& [op, count] : found.program.ops) fmt::print("  {:<48}{:>5}\n", op, count);
-  fmt::print("run as\n");
+    print_result("{:<7}{:>14}  {} to {}\n", s, found.stages[s].parameters, found.stages[s].first_module, found.stages[s].last_module);
+  print_result("\nops of the program\n");
+  for (const auto& [op, count] : found.program.ops) print_result("  {:<48}{:>5}\n", op, count);
+  print_result("run as\n");
   const std::map<std::string, const char*> by{{"linear", "oneDNN or own"}, {"matmul", "oneDNN or SYCL"}, {"convolution", "oneDNN"}, {"layer_norm", "oneDNN or own"},
                                               {"softmax", "oneDNN or SYCL"}, {"embedding", "SYCL"}, {"cross_entropy", "SYCL"}, {"dropout", "SYCL"},
                                               {"parameter", "nothing to do"}, {"constant", "nothing to do"}};
   for (const auto& [kind, count] : kinds_of(*found.program.graph)) {
     const auto known = by.find(kind);
-    fmt::print("  {:<32}{:>5}  {}\n", kind, count, known == by.end() ? "generated kernel" : known->second);
+    print_result("  {:<32}{:>5}  {}\n", kind, count, known == by.end() ? "generated kernel" : known->second);
   }
   for (const auto& one : found.program.unsupported)
-    fmt::print("not supported: {} in {} ({}): {}\n", one.op, one.module.empty() ? "the model" : one.module, one.place.empty() ? "no line" : one.place, one.reason);
+    print_result("not supported: {} in {} ({}): {}\n", one.op, one.module.empty() ? "the model" : one.module, one.place.empty() ? "no line" : one.place, one.reason);
 }
 
 }  // namespace

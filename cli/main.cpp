@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <new>
+#include <sstream>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
@@ -17,6 +18,7 @@
 #include "commands.hpp"
 #include "completion.hpp"
 #include "help.hpp"
+#include "results.hpp"
 #include "settings.hpp"
 #include "usage.hpp"
 
@@ -72,12 +74,12 @@ void add_help(CLI::App& app) {
   auto man = std::make_shared<bool>(false);
   help->add_flag("--man", *man, "The whole help as a man page (roff)");
   help->footer("Examples:\n  ppengine help bench train\n  ppengine help --man | man -l -");
-  help->callback([&app, man] { fmt::print("{}", *man ? man_page(app, version()) : app.help()); });
+  help->callback([&app, man] { print_result("{}", *man ? man_page(app, version()) : app.help()); });
   auto* completion = app.add_subcommand("completion", "Completion of commands and flags for a shell");
   auto shell = std::make_shared<std::string>();
   completion->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
   completion->footer("Examples:\n  source <(ppengine completion bash)\n  ppengine completion zsh > ~/.zfunc/_ppengine");
-  completion->callback([&app, shell] { fmt::print("{}", *shell == "bash" ? bash_completion(app) : zsh_completion(app)); });
+  completion->callback([&app, shell] { print_result("{}", *shell == "bash" ? bash_completion(app) : zsh_completion(app)); });
 }
 
 int run(int argc, char** argv) {
@@ -124,7 +126,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(arguments);
   } catch (const CLI::Success& e) {
-    return app.exit(e);
+    std::ostringstream text;
+    const int code = app.exit(e, text, std::cerr);
+    print_result("{}", text.str());
+    return code;
   } catch (const CLI::RuntimeError& e) {  // a command that ends with a code of its own and has said why
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
@@ -134,17 +139,9 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::ok);
 }
 
-// oneDNN tells what it runs on stdout, which holds results only.
-void keep_stdout_clean() {
-  for (const char* variable : {"ONEDNN_VERBOSE", "DNNL_VERBOSE"}) {
-    const char* value = std::getenv(variable);
-    if (!value) continue;
-    if (std::string_view(value) != "0" && std::string_view(value) != "none")
-      log::warning(fmt::format(
-          "{} is left out: it would write into the results; 'ppengine bench train' and 'bench ops' tell where the time goes", variable));
-    unsetenv(variable);
-  }
-  setenv("ONEDNN_VERBOSE", "none", 1);  // by default it tells of errors there, of any device that it cannot serve
+// By default oneDNN reports every device that it cannot serve as an error. Who sets the variable reads what it says on stderr.
+void quiet_onednn() {
+  if (!std::getenv("DNNL_VERBOSE")) setenv("ONEDNN_VERBOSE", "none", 0);
 }
 
 int report(const char* text, ExitCode code) {
@@ -162,7 +159,7 @@ int main(int argc, char** argv) {
   using namespace ppengine;
   int code = 0;
   try {
-    cli::keep_stdout_clean();
+    cli::quiet_onednn();
     // Commands that have something to save (train) or to pass on (ranks as processes) put their own in place.
     std::signal(SIGINT, [](int) { std::_Exit(static_cast<int>(ExitCode::interrupted)); });
     code = cli::run(argc, argv);
@@ -174,7 +171,7 @@ int main(int argc, char** argv) {
     code = cli::report(e.what(), ExitCode::failed);
   }
   // A result that did not arrive (a full disk) is a failure.
-  if ((!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0)
+  if ((std::fflush(cli::results_file()) != 0 || std::ferror(cli::results_file()) != 0) && code == 0)
     code = cli::report("the result could not be written to stdout", ExitCode::failed);
   return code;
 }

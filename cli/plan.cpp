@@ -1,12 +1,15 @@
 // ppengine plan: makes, checks, lowers, simulates and draws plans.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
+#include <ppengine/base/results.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
@@ -17,6 +20,8 @@
 
 #include "commands.hpp"
 #include "plural.hpp"
+#include "prediction.hpp"
+#include "results.hpp"
 #include "terminal.hpp"
 
 namespace ppengine::cli {
@@ -30,6 +35,7 @@ struct PlanFlags {
   bool lower = false, no_unshard = false, no_reduce_grad = false, rendezvous = false, json = false, summary = false;
   double overlap_factor = 1;
   LowerOptions lowering;
+  PredictionFlags prediction;
 };
 
 // What was asked for, with everything that can be said about it.
@@ -38,6 +44,7 @@ struct Result {
   Costs costs;
   Simulation simulation;
   std::string title, limit;
+  std::optional<PredictedStep> predicted;
 };
 
 std::vector<int> read_placement(const std::string& path) {
@@ -128,7 +135,12 @@ Result compute(const PlanFlags& flags) {
   } else if (lowering.merge) {
     result.plan = merge_backward(std::move(result.plan));
   }
-  // 3. In time.
+  // 3. In time: that of the device, in milliseconds, where one is named.
+  if (flags.prediction.wanted()) {
+    result.predicted = flags.prediction.predict(result.plan);
+    result.costs = result.predicted->prediction.costs_in_milliseconds();
+    result.costs.overlap_factor = flags.overlap_factor;
+  }
   result.simulation = simulate(result.plan, result.costs, {.send = send_mode(flags)});
   return result;
 }
@@ -137,11 +149,13 @@ CellLabels cell_labels(const PlanFlags& flags) {
   return flags.labels == "stage" ? CellLabels::stage : flags.labels == "microbatch" ? CellLabels::microbatch : CellLabels::automatic;
 }
 
+bool to_results(const PlanFlags& flags) { return flags.out.empty() || flags.out == "-"; }
+
 TextChart text_options(const PlanFlags& flags) {
   TextChart options;
-  const bool shown = flags.out.empty();
-  options.color = flags.color == "always" || (flags.color == "auto" && shown && shows_colors(STDOUT_FILENO));
-  if (shown) options.width = terminal_width(STDOUT_FILENO, options.width);
+  const bool shown = to_results(flags);
+  options.color = flags.color == "always" || (flags.color == "auto" && shown && shows_colors(results::descriptor()));
+  if (shown) options.width = terminal_width(results::descriptor(), options.width);
   if (flags.width > 0) options.width = flags.width;
   options.labels = cell_labels(flags);
   return options;
@@ -156,6 +170,7 @@ std::string summary_text(const Result& r) {
       r.title, r.simulation.makespan, 100 * r.simulation.idle_share(), 100 * r.simulation.idle_share_of_span(),
       r.simulation.ranks[0].peak_live_microbatches, peak);
   if (!r.limit.empty()) out += fmt::format("limited by         {}\n", r.limit);
+  if (r.predicted) out += r.predicted->text();
   return out;
 }
 
@@ -175,7 +190,11 @@ std::string format_of(const PlanFlags& flags) {
 std::string render(const PlanFlags& flags, const Result& r) {
   const std::string format = format_of(flags);
   if (format == "csv") return to_csv(r.plan);
-  if (format == "json") return to_json(r.plan, r.simulation, r.costs, {.actions = !flags.summary, .limit = r.limit});
+  if (format == "json") {
+    std::string text = to_json(r.plan, r.simulation, r.costs, {.actions = !flags.summary, .limit = r.limit});
+    if (r.predicted) text.insert(text.rfind('}'), ",\"prediction\":" + r.predicted->json().dump());
+    return text;
+  }
   const bool checked_only = !flags.check.empty() && flags.format.empty();
   if (format == "text" && (flags.summary || checked_only))
     return (checked_only ? fmt::format("valid ({})\n", r.plan.lowered() ? "compute_comms" : "compute_only") : "") + summary_text(r);
@@ -183,12 +202,12 @@ std::string render(const PlanFlags& flags, const Result& r) {
   if (!r.limit.empty()) timeline.subtitle += "; limited by " + r.limit;
   if (format == "svg") return chart_svg(timeline, cell_labels(flags));
   if (format == "html") return chart_html({timeline}, "ppengine plan", cell_labels(flags));
-  return chart_text(timeline, text_options(flags));
+  return chart_text(timeline, text_options(flags)) + (r.predicted ? "\n" + r.predicted->text() : "");
 }
 
 void write(const PlanFlags& flags, const std::string& text) {
-  if (flags.out.empty()) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+  if (to_results(flags)) {
+    std::fwrite(text.data(), 1, text.size(), results_file());
     return;
   }
   write_file_atomically(flags.out, text);
@@ -235,12 +254,14 @@ void add_plan(CLI::App& app) {
   command->add_flag("--rendezvous", f.rendezvous, "The same as --send rendezvous: a send waits for its receive")->group("Simulation");
   command->add_option("--overlap-factor", f.overlap_factor, "Share of F + B that an OVERLAP_F_B takes (1)")->group("Simulation");
 
+  f.prediction.add(*command);
+
   command->add_option("--format", f.format, "csv, text, json, svg or html (default: what the name in --out ends with, or text)")
       ->check(CLI::IsMember({"csv", "text", "json", "svg", "html"}))
       ->group("Output");
   command->add_flag("--json", f.json, "The same as --format json")->group("Output");
   command->add_flag("--summary", f.summary, "Only the numbers, no actions (text and json)")->group("Output");
-  command->add_option("--out", f.out, "Write to this file instead of stdout")->type_name("FILE")->group("Output");
+  command->add_option("--out", f.out, "Write to this file instead of stdout (-)")->type_name("FILE")->group("Output");
   command->add_option("--color", f.color, "Colours in text: auto, always, never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->group("Output");
@@ -257,8 +278,10 @@ void add_plan(CLI::App& app) {
       "  ppengine plan --schedule 1f1b --ranks 4 --microbatches 8\n"
       "  ppengine plan --schedule zbvzerobubble --ranks 8 --stages 16 --microbatches 32 --format html --out zbv.html\n"
       "  ppengine plan --schedule interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --lower --format csv\n"
-      "  ppengine plan --check plan.csv --microbatches 8");
+      "  ppengine plan --check plan.csv --microbatches 8\n"
+      "  ppengine plan --schedule 1f1b --ranks 4 --microbatches 32 --model gpt2 --on h100 --summary");
   command->callback([flags] {
+    if (flags->prediction.device == "list") return write(*flags, engine::known_devices_text());
     static_cast<void>(format_of(*flags));  // refuses a file's name before a plan of any size is made
     write(*flags, render(*flags, compute(*flags)));
   });

@@ -8,6 +8,7 @@
 #include <ppengine/runs/serving.hpp>
 
 #include "commands.hpp"
+#include "results.hpp"
 #include "run_flags.hpp"
 #include "within.hpp"
 
@@ -34,8 +35,8 @@ struct ServeFlags {
     options.cache_memory = cache_mebibytes << 20;
     options.max_body = body_mebibytes << 20;
     options.on_listening = [](const std::string& address) {
-      fmt::print("ppengine serves on {}\n", address);
-      std::fflush(stdout);
+      print_result("ppengine serves on {}\n", address);
+      std::fflush(results_file());
     };
     const runs::ServingRun serving(options);
     static_cast<void>(parallel.run(options.parallel, [&](comm::Communicator& world) { serving.run(world); }));
@@ -49,14 +50,25 @@ void add_serve(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   auto& options = flags->options;
   command->add_option("--model", options.model, "Model folder, or a preset with random weights")->type_name("DIR|PRESET")->required();
-  command->add_option("--adapter", options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
-      ->type_name("DIR");
+  command
+      ->add_option(
+          "--adapter", options.adapters,
+          "LoRA adapter for the model: a folder that peft or 'train --save' has written; several, each with a name, by which clients ask "
+          "for them as MODEL:NAME")
+      ->type_name("[NAME=]DIR")
+      ->expected(1)
+      ->take_all();
   command->add_option("--model-name", options.name, "The model's name for clients (default: the folder's)")->type_name("NAME");
   command->add_option("--host", options.host, "Address to listen on (default 127.0.0.1: this machine only)");
   command->add_option("--port", options.port, "Port to listen on (default 8000; 0: a free one, which is printed)");
   command->add_flag(
       "--lookup", options.lookup,
       "Guess from a sequence's own text what follows and check several tokens at once: the same answers, faster where text repeats");
+  command
+      ->add_option(
+          "--draft", options.draft,
+          "A small model with the same tokenizer that guesses what follows; several tokens are checked at once: the same answers, faster")
+      ->type_name("DIR|PRESET");
   command->add_option("--api-key", options.api_key, "Clients must send this key (default: none is asked for)")->type_name("KEY");
   const char* limits = "Limits";
   command
@@ -70,8 +82,10 @@ void add_serve(CLI::App& app) {
       ->check(CLI::Range(2L, 1L << 24))
       ->group(limits);
   command
-      ->add_option("--cache-memory", flags->cache_mebibytes,
-                   "MiB that keys and values may take on a rank: fewer sequences at once (default: no limit)")
+      ->add_option(
+          "--cache-memory", flags->cache_mebibytes,
+          "MiB that keys and values may take on a rank; sequences wait for each other where that is short (default: as much as all "
+          "sequences can need)")
       ->type_name("MIB")
       ->check(CLI::Range(1L, 1L << 40))
       ->group(limits);

@@ -8,11 +8,13 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
+#include <ppengine/base/results.hpp>
 #include <ppengine/engine/measure/measured.hpp>
 #include <ppengine/engine/measure/trace.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
 
 #include "plural.hpp"
+#include "results.hpp"
 #include "terminal.hpp"
 
 namespace ppengine::cli {
@@ -38,15 +40,16 @@ void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step
 void TimelineFiles::write_page(const std::string& file) const {
   schedules::Timeline measured = measured_, simulated = simulated_;
   measured.end = simulated.end = std::max(measured.end, simulated.end);  // one scale for both
-  write_file_atomically(file, schedules::chart_html({measured, simulated}, "ppengine train"));
+  const std::vector<schedules::Timeline> both{std::move(measured), std::move(simulated)};
+  write_file_atomically(file, file.ends_with(".svg") ? schedules::chart_svg(both) : schedules::chart_html(both, "ppengine train"));
 }
 
 void TimelineFiles::print() const {
   schedules::TextChart look;
-  look.width = terminal_width(STDOUT_FILENO, look.width);
-  look.color = shows_colors(STDOUT_FILENO);
+  look.width = terminal_width(results::descriptor(), look.width);
+  look.color = shows_colors(results::descriptor());
   look.bands = 3;
-  fmt::print("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
+  print_result("\n{}\n{}", schedules::chart_text(measured_, look), schedules::chart_text(simulated_, look));
 }
 
 void check_writable(const std::string& file) {

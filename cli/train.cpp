@@ -147,8 +147,8 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--tensorboard", tensorboard, "Write loss, norm, rate, speed, idle share and memory of every step for TensorBoard")
       ->type_name("DIR")
       ->group(group);
-  command.add_option("--timeline", timeline, "Write a page with the last step as measured and as simulated, and draw it in the terminal")
-      ->type_name("FILE.html")
+  command.add_option("--timeline", timeline, "Write a page or picture with the last step as measured and as simulated, and draw it in the terminal")
+      ->type_name("FILE.html|FILE.svg")
       ->group(group);
   command.add_flag("--dry-run", options.dry_run, "Print stages, memory, time and tokens of the run, from a step with random weights; load and save nothing")
       ->group(group);

@@ -9,6 +9,7 @@
 #include <ppengine/base/log.hpp>
 
 #include "plural.hpp"
+#include "results.hpp"
 #include "stage_list.hpp"
 
 namespace ppengine::cli {
@@ -41,8 +42,8 @@ void TrainReporter::stepped(const engine::StepResult& result, std::size_t peak_b
                         {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
     if (result.skipped) line["skipped"] = true;
     if (result.step == info_.first_step) line["stages"] = stages_json(info_.stage_places);
-    fmt::print("{}\n", line.dump());
-    std::fflush(stdout);
+    print_result("{}\n", line.dump());
+    std::fflush(results_file());
     return;
   }
   if (result.skipped)
@@ -60,7 +61,7 @@ void TrainReporter::evaluated(std::int64_t step, double loss) {
   evaluated_ = {step, loss};
   if (events_) events_->write(step, {{"eval/loss", loss}});
   if (json_)
-    fmt::print("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
+    print_result("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
   else
     progress_.note(fmt::format("step {}: evaluation loss {:.4f}", step, loss));
 }
@@ -72,7 +73,7 @@ void TrainReporter::saved(const std::string& folder, std::int64_t step) {
 
 void TrainReporter::planned(const runs::DryRun& run) {
   if (json_) {
-    fmt::print("{}\n", nlohmann::json{{"dry_run", true},
+    print_result("{}\n", nlohmann::json{{"dry_run", true},
                                       {"stages", stages_json(info_.stage_places)},
                                       {"parameters", info_.parameters},
                                       {"trained", info_.trained},
@@ -102,7 +103,7 @@ void TrainReporter::stopping() { alarm(0); }
 void TrainReporter::finish(const runs::TrainingResult& result) {
   if (json_) return;
   if (result.last.step == 0 && !result.interrupted)
-    return fmt::print("nothing to do: step {} is reached already, and --steps is {}; give a larger one to go on\n", info_.first_step - 1,
+    return print_result("nothing to do: step {} is reached already, and --steps is {}; give a larger one to go on\n", info_.first_step - 1,
                       info_.steps);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   std::string memory;
@@ -114,7 +115,7 @@ void TrainReporter::finish(const runs::TrainingResult& result) {
   text += fmt::format(", peak memory {} MiB", memory);
   if (!saved_in_.empty()) text += fmt::format(", saved to {}", saved_in_);
   progress_.finish();
-  fmt::print("{}\n", text);
+  print_result("{}\n", text);
 }
 
 }  // namespace ppengine::cli

@@ -26,7 +26,8 @@ add_library(ppengine_options INTERFACE)
 target_link_libraries(ppengine_options INTERFACE ppengine_flags)
 target_include_directories(ppengine_options INTERFACE ${PPENGINE_INCLUDE})
 if(PPENGINE_SANITIZE)
-  add_compile_options(-fsanitize=${PPENGINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # With sanitizers g++ 12 takes parts of std::regex for uninitialized.
+  add_compile_options(-fsanitize=${PPENGINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${PPENGINE_SANITIZE})
 endif()
 

@@ -35,9 +35,20 @@ Decoder::Decoder(ModelRank& model, const Options& options)
   if (!model.graph().output_value()) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Node& node : model.graph().nodes())
     if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
+  adapters_.assign(static_cast<size_t>(options.groups * options.sequences), -1);
+  const int64_t own_pages = (options.capacity + CompileOptions::cache_page - 1) / CompileOptions::cache_page;
+  pages_.assign(adapters_.size() * static_cast<size_t>(own_pages), 0);
+  if (options.pages == 0) {
+    options_.pages = static_cast<int64_t>(pages_.size()) + 1;
+    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i + 1);
+  }
+  for (const AdapterMask& mask : options.adapters) {
+    const auto found = std::ranges::find(model.graph().values(), mask.input, &ValueInfo::name);
+    PPENGINE_ASSERT(found != model.graph().values().end() && found->producer < 0);
+    masks_.push_back({static_cast<int>(found - model.graph().values().begin()), mask.columns, {}});
+  }
   for (const Shape& shape : shapes(Use::step, options.sequences)) {
-    cache_strides_.push_back(ops::align_up(shape.stage->cache_bytes()));
-    caches_.emplace_back(model.device(), cache_strides_.back() * static_cast<size_t>(options.groups), &model.memory());
+    caches_.emplace_back(model.device(), shape.stage->cache_bytes(), &model.memory());
     stream_.zero(caches_.back().data(), caches_.back().bytes());  // a masked NaN would still be one
   }
   stream_.wait();
@@ -62,7 +73,8 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
   how.output_row = use == Use::last_prefill;
   how.cache_capacity = options_.capacity;
   how.cache_chunk = padded(0, options_.chunk > 0 ? std::min(options_.chunk, options_.capacity) : options_.capacity);
-  how.cache_sequences = options_.sequences;
+  how.cache_sequences = options_.sequences * options_.groups;
+  how.cache_pages = options_.pages;
   size_t workspace = workspace_.bytes();
   for (StageId index : model_.stages()) {
     Shape shape;
@@ -106,24 +118,40 @@ std::span<float> Decoder::step(int group, int64_t first, std::span<const int32_t
   return comm::abort_on_error(options_.peers, [&] { return run(shapes(Use::step, sequences), group, first, 0, positions, ids); });
 }
 
-std::span<float> Decoder::verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids) {
-  PPENGINE_ASSERT(length > 0 && length <= exact_length && position + length <= options_.capacity && sequence < options_.sequences);
+std::span<float> Decoder::verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids,
+                                 int64_t whole) {
+  PPENGINE_ASSERT(length > 0 && length <= most_verified && position + length <= options_.capacity && sequence < options_.sequences);
   const auto first = static_cast<int32_t>(position);
-  return comm::abort_on_error(options_.peers,
-                              [&] { return run(shapes(Use::verify, length), group, sequence, 0, {&first, 1}, ids, position + length); });
+  return comm::abort_on_error(options_.peers, [&] {
+    return run(shapes(Use::verify, length), group, sequence, 0, {&first, 1}, ids, std::max(whole, position + length));
+  });
 }
 
-void Decoder::copy(int from_group, int64_t from, int to_group, int64_t to) {
-  const Shapes& all = shapes(Use::step, options_.sequences);
-  for (size_t k = 0; k < all.size(); ++k)
-    for (const auto& [offset, bytes] : all[k].stage->caches()) {
-      const size_t each = bytes / static_cast<size_t>(options_.sequences);
-      const auto place = [&](int group, int64_t sequence) {
-        return caches_[k].at(cache_strides_[k] * static_cast<size_t>(group) + offset + each * static_cast<size_t>(sequence));
-      };
-      stream_.copy(place(to_group, to), place(from_group, from), each);
+std::span<int32_t> Decoder::page_table(int group, int64_t sequence, int64_t count) {
+  const size_t each = pages_.size() / adapters_.size();
+  return std::span(pages_).subspan(static_cast<size_t>(group * options_.sequences + sequence) * each, static_cast<size_t>(count) * each);
+}
+
+void Decoder::set_page(int group, int64_t sequence, int64_t index, int32_t page) {
+  PPENGINE_ASSERT(page >= 0 && page < options_.pages);
+  page_table(group, sequence, 1)[static_cast<size_t>(index)] = page;
+}
+
+void Decoder::clear_pages(int group, int64_t sequence) { std::ranges::fill(page_table(group, sequence, 1), 0); }
+
+void Decoder::set_adapter(int group, int64_t sequence, int adapter) {
+  adapters_[static_cast<size_t>(group * options_.sequences + sequence)] = adapter;
+}
+
+// Ones where a row's sequence has the adapter of a column.
+void Decoder::make_masks(const CompileOptions& shape, int group, int64_t first_sequence) {
+  for (Mask& mask : masks_) {
+    mask.rows.clear();
+    for (int64_t row = 0; row < shape.batch * shape.length; ++row) {
+      const int adapter = adapters_[static_cast<size_t>(group * options_.sequences + first_sequence + row / shape.length)];
+      for (int owner : mask.columns) mask.rows.push_back(owner == adapter ? 1.0f : 0.0f);
     }
-  stream_.wait();
+  }
 }
 
 void Decoder::prepare_step(int64_t sequences) { shapes(Use::step, sequences); }
@@ -141,6 +169,7 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
                               std::span<const int32_t> ids, int64_t whole) {
   ops::Buffer* before = nullptr;  // what the stage before has sent, where it is ours too
   BufferId output = no_buffer;
+  make_masks(shapes.front().stage->options(), group, first_sequence);
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
     const CompiledStage& stage = *shape.stage;
@@ -155,8 +184,8 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     run.base[static_cast<int>(Region::values_out)] = block.out.at(0);
     run.base[static_cast<int>(Region::workspace)] = workspace_.at(0);
     run.base[static_cast<int>(Region::inputs)] = shape.inputs.at(0);
-    run.base[static_cast<int>(Region::cache)] = caches_[k].at(cache_strides_[k] * static_cast<size_t>(group));
-    run.first_sequence = first_sequence;
+    run.base[static_cast<int>(Region::cache)] = caches_[k].at(0);
+    run.first_sequence = group * options_.sequences + first_sequence;
     run.output_row = output_row;
     run.profile = profile_;
     run.tensor = options_.tensor;
@@ -164,8 +193,13 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
       check_tokens(model_.graph(), input_, ids, static_cast<int64_t>(ids.size()));
       stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), ids.data(), ids.size_bytes());
     }
+    for (const Mask& mask : masks_)
+      if (const int64_t offset = stage.input_offset(mask.value); offset >= 0)
+        stream_.copy(shape.inputs.at(static_cast<size_t>(offset)), mask.rows.data(), mask.rows.size() * sizeof(float));
     const auto at = static_cast<size_t>(stage.positions_offset());
     stream_.copy(shape.inputs.at(at), positions.data(), positions.size_bytes());
+    const std::span<const int32_t> pages = page_table(group, first_sequence, stage.options().batch);
+    stream_.copy(shape.inputs.at(at + 2 * positions.size_bytes()), pages.data(), pages.size_bytes());
     give_rotary_rows(shape.inputs.at(at + positions.size_bytes()), positions, whole);
     stage.forward(run);
     const bool sends = k + 1 == shapes.size() && model_.stages().back() + 1 < model_.cuts().end_id();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/block_pool.hpp>
 #include <ppengine/engine/stage/compiled_stage.hpp>
@@ -18,12 +19,14 @@ class Decoder {
  public:
   static constexpr int first_free_tag = 1024;  // below: the decoder's own messages
   struct Options {
-    int64_t capacity = 0;                  // tokens that the cache holds per sequence
-    int groups = 1;                        // sequences that go through the stages together; as many groups as ranks keep all of them busy
-    int64_t sequences = 1;                 // of a group
-    int64_t chunk = 0;                     // the most tokens that a prefill has; 0: as many as the cache holds
-    comm::Communicator* peers = nullptr;   // the ranks of the pipeline; may be null for one rank
-    comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
+    int64_t capacity = 0;   // tokens that the cache holds per sequence
+    int groups = 1;         // sequences that go through the stages together; as many groups as ranks keep all of them busy
+    int64_t sequences = 1;  // of a group
+    int64_t pages = 0;      // of CompileOptions::cache_page tokens, for all sequences; 0: as many as they need, and theirs for good
+    int64_t chunk = 0;      // the most tokens that a prefill has; 0: as many as the cache holds
+    comm::Communicator* peers = nullptr;     // the ranks of the pipeline; may be null for one rank
+    comm::Communicator* tensor = nullptr;    // the ranks that divide this rank's work with it; may be null for one
+    std::vector<AdapterMask> adapters = {};  // of a graph with several (engine/graph/lora.hpp)
   };
   // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,
   // in prepare() or when they first run. After that nothing is allocated or built.
@@ -42,10 +45,16 @@ class Decoder {
   // far. On the last ranks: the graph's output [sequences, width] in f32, valid until the next call; empty elsewhere.
   std::span<float> step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids);
   void prepare_step(int64_t sequences);
-  // Several tokens of one sequence, from `position` on, with the output of each [tokens, width]: what as many steps would give.
-  std::span<float> verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids);
-  // One sequence's keys and values become those of another too.
-  void copy(int from_group, int64_t from, int to_group, int64_t to);
+  // Several tokens of one sequence, at most so many, from `position` on, with the output of each [tokens, width]: what as many steps would
+  // give.
+  static constexpr int64_t most_verified = 8;
+  std::span<float> verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids, int64_t whole = 0);
+  // The adapter that a sequence has from now on; -1: none, as at the beginning.
+  void set_adapter(int group, int64_t sequence, int adapter);
+  // Keys and values lie in pages, of which the caller gives each sequence as many as its tokens need; sequences that begin alike may share
+  // them. Page 0 belongs to nobody: what is written for tokens without a page goes there.
+  void set_page(int group, int64_t sequence, int64_t index, int32_t page);
+  void clear_pages(int group, int64_t sequence);
 
   const Options& options() const { return options_; }
   // Above 0: where a sequence gets more tokens than this, all of it must go in again (prefill), since rotary frequencies change.
@@ -70,6 +79,8 @@ class Decoder {
   std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                        std::span<const int32_t> ids, int64_t whole = 0);
   void give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole);
+  std::span<int32_t> page_table(int group, int64_t sequence, int64_t count);
+  void make_masks(const CompileOptions& shape, int group, int64_t first_sequence);
   BufferId output_of(const CompiledStage& stage, StageId index) const;
   void read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
@@ -77,9 +88,16 @@ class Decoder {
   Options options_;
   Value input_;                                       // the graph's value that holds the tokens
   std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length; of steps the sequences
-  std::vector<ops::Buffer> caches_;                   // by local stage: one part per group
-  std::vector<size_t> cache_strides_;
+  std::vector<ops::Buffer> caches_;                   // by local stage
   ops::Buffer workspace_, wide_;
+  struct Mask {
+    Value value;  // of the graph
+    std::vector<int> columns;
+    std::vector<float> rows;  // of the run under way
+  };
+  std::vector<Mask> masks_;
+  std::vector<int> adapters_;   // by group and sequence
+  std::vector<int32_t> pages_;  // by group, sequence and index
   std::vector<int32_t> ids_, rotary_rows_;
   int64_t rotary_switch_ = 0;
   std::vector<float> output_;

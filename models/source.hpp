@@ -4,11 +4,17 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ppengine/models/config.hpp>
 #include <ppengine/models/tokenizer/tokenizer.hpp>
 
 namespace ppengine::models {
+
+struct NamedAdapter {
+  std::string name;
+  std::filesystem::path folder;
+};
 
 struct ModelSource {
   ModelConfig config;
@@ -16,6 +22,7 @@ struct ModelSource {
   std::int64_t sequence_length = 0;             // when nobody says: the preset's, or all positions of the model
   std::filesystem::path adapter = {};           // a LoRA adapter for the weights (peft's folder); empty: none
   std::string name = {};                        // of the preset, or the folder's whole path
+  std::vector<NamedAdapter> adapters = {};      // side by side: a sequence has one of them or none
   std::optional<Tokenizer> tokenizer() const;   // folder/tokenizer.json where there is one
 };
 

@@ -13,11 +13,12 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Attention, AttentionSpec>, 4> training_implementations{{
+constexpr std::array<Implementation<Attention, AttentionSpec>, 5> training_implementations{{
     {"cpu", cpu_attention_refusal, make_cpu_attention},
     {"sycl lanes", lanes_attention_refusal, make_lanes_attention},
     {"onednn", onednn_attention_refusal, make_onednn_attention},
     {"sycl", sycl_attention_refusal, make_sycl_attention},
+    {"products", products_attention_refusal, make_products_attention},
 }};
 constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 2> cached_implementations{{
     {"sycl step", decode_attention_refusal, make_decode_attention},
@@ -33,6 +34,9 @@ void check(const Spec& spec) {
       spec.v_stride < spec.kv_heads * spec.head_dim)
     throw ConfigError(fmt::format("attention: strides {}, {}, {} are shorter than a token's heads ({} and {} of width {})", spec.q_stride,
                                   spec.k_stride, spec.v_stride, spec.heads, spec.kv_heads, spec.head_dim));
+  if constexpr (requires { spec.causal; }) {
+    if (!spec.causal && spec.window > 0) throw ConfigError("attention: a window is for causal attention");
+  }
   if (spec.window < 0 || !(spec.cap >= 0))
     throw ConfigError(fmt::format("attention: a window of {} and a cap of {} are not possible", spec.window, spec.cap));
 }
@@ -59,6 +63,7 @@ int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity) {
 
 std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {
   check(spec);
+  PPENGINE_ASSERT(spec.pages.size % page_step == 0 && (spec.pages.size == 0 || spec.window == 0));
   return make_first<CachedAttention, CachedAttentionSpec>("attention over a cache", cached_implementations, device, spec);
 }
 

@@ -1,4 +1,4 @@
-// Causal attention with grouped key/value heads: forward and backward for training, and incremental with a KV cache.
+// Attention with grouped key/value heads, causal or not: forward and backward for training, and, causal, incremental with a KV cache.
 #pragma once
 
 #include <memory>
@@ -21,6 +21,7 @@ struct AttentionSpec {
   Type type = Type::f32;
   int64_t window = 0;  // a query sees the last so many keys, its own included; 0: all before it
   float cap = 0.0f;    // scores are cap · tanh(score / cap), before the mask; 0: as they are
+  bool causal = true;  // a query sees no key behind itself; without it every query sees all keys
 };
 
 class Attention {
@@ -40,6 +41,13 @@ class Attention {
                         const void* saved, void* diff_q, void* diff_k, void* diff_v, void* workspace) = 0;
 };
 
+// A cache in pages that all sequences share: caches [kv_heads, count * size, head_dim]. Key t of sequence b lies in page
+// filled[table_at + b * table_stride + t / size].
+struct CachePages {
+  int64_t size = 0, count = 0;  // size: of a page in tokens, a multiple of 64; 0: there are none
+  int64_t table_at = 0, table_stride = 0;
+};
+
 // Attention over a cache: appends the new keys and values, then attends to everything before.
 struct CachedAttentionSpec {
   int64_t batch = 0, length = 0;  // sequences, new tokens of each
@@ -50,6 +58,8 @@ struct CachedAttentionSpec {
   Type type = Type::f32;  // of activations and cache
   int64_t window = 0;     // the cache is a ring then: token t lies at t % capacity
   float cap = 0.0f;
+  CachePages pages = {};                                                                  // not with a window
+  int64_t slots() const { return pages.size > 0 ? pages.size * pages.count : capacity; }  // for tokens: of a sequence, or of all
 };
 
 // Tokens that the cache of attention with a window keeps of sequences up to `capacity`, where up to `chunk` are appended at once.
@@ -60,7 +70,7 @@ class CachedAttention {
   static std::unique_ptr<CachedAttention> make(Device& device, const CachedAttentionSpec& spec);
   virtual ~CachedAttention() = default;
   virtual size_t workspace_bytes() const = 0;
-  // caches: [batch, kv_heads, capacity, head_dim]. filled[batch] (device memory): tokens already in each sequence's cache.
+  // caches: [batch, kv_heads, capacity, head_dim], or pages. filled[batch] (device memory): tokens already in each sequence's cache.
   virtual void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache,
                        void* dst, void* workspace) = 0;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ppengine/ops/device/stream.hpp>
@@ -18,9 +19,10 @@ struct ConvolutionSpec {
 
 class Convolution {
  public:
-  // Null where oneDNN does not serve the device: generated kernels do (engine/tensor/plain_convolution.hpp).
+  // Null where no implementation here serves the device: generated kernels do (engine/tensor/plain_convolution.hpp).
   static std::unique_ptr<Convolution> make(Device& device, const ConvolutionSpec& spec);
-  static Refusal refusal(const Device& device, const ConvolutionSpec& spec);
+  static std::vector<Considered> consider(const Device& device, const ConvolutionSpec& spec);
+  static std::span<const Implementation<Convolution, ConvolutionSpec>> implementations();  // all, in the order of trying
   virtual ~Convolution() = default;
   virtual size_t workspace_bytes() const = 0;
   virtual void forward(Stream& stream, const void* src, const void* weight, const void* bias, void* dst, void* workspace) = 0;

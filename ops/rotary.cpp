@@ -5,7 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
-#include <ppengine/ops/sycl/step_chain.hpp>
+#include <ppengine/ops/detail/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {

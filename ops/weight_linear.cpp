@@ -5,9 +5,9 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/cpu/step_chain.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 #include <ppengine/ops/linear.hpp>
-#include <ppengine/ops/sycl/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -57,20 +57,29 @@ LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& a
 
 class FewRowsOnCpu final : public WeightLinear {
  public:
-  FewRowsOnCpu(Device& device, const WeightLinearSpec& spec)
-      : spec_(spec),
-        kernel_(device.kernels().get(fmt::format("few_rows_{}", name_of(spec.weight.storage.format)), kernel_name(spec))),
-        chunk_(cpu_chunk(device, spec.weight.out, outputs)) {}
+  FewRowsOnCpu(Device& device, const WeightLinearSpec& spec) : spec_(spec), chunk_(cpu_chunk(device, spec.weight.out, outputs)) {}
   size_t workspace_bytes() const override { return 0; }
   void forward(Stream& stream, const Operands& at) override {
-    StepChain::of(stream).add(stream, step_of(spec_, at, chunk_), kernel_, spec_.rows);
+    StepChain::of(stream).add(stream, step_of(spec_, at, chunk_), spec_.weight.storage.format, spec_.rows);
   }
 
  private:
   static constexpr int64_t outputs = 16;  // as in kernels/few_rows_cpu.hpp: between epilogues
   WeightLinearSpec spec_;
-  const Kernel& kernel_;
   int64_t chunk_;
+};
+
+// Any number of rows: each has the same bits in whatever company.
+class ByBytes final : public WeightLinear {
+ public:
+  explicit ByBytes(const WeightLinearSpec& spec) : spec_(spec) {}
+  size_t workspace_bytes() const override { return 0; }
+  void forward(Stream& stream, const Operands& at) override {
+    static_cast<cpu::CpuStepChain&>(StepChain::of(stream)).add_by_bytes(stream, step_of(spec_, at, 0), spec_.rows);
+  }
+
+ private:
+  WeightLinearSpec spec_;
 };
 
 class FewRowsOnGpu final : public WeightLinear {
@@ -160,9 +169,11 @@ class ManyRows final : public WeightLinear {
 std::unique_ptr<WeightLinear> WeightLinear::make(Device& device, const WeightLinearSpec& spec) {
   PPENGINE_ASSERT(spec.rows > 0 && spec.weight.in > 0 && spec.weight.out > 0);
   PPENGINE_ASSERT(!(spec.residual && (spec.activation || spec.gated)) && !(spec.activation && spec.gated));
+  const bool int4 = spec.weight.storage.format == WeightFormat::int4, loops = !cpu::refusal(device, Type::f32);
+  if (int4 && loops && spec.byte_inputs) return std::make_unique<ByBytes>(spec);
   if (spec.rows > few_rows) return std::make_unique<ManyRows>(device, spec);
+  if (int4 && (loops || !device.info().is_cpu)) return std::make_unique<ManyRows>(device, spec);  // nothing faster in f32 arithmetic
   if (device.info().is_cpu) return std::make_unique<FewRowsOnCpu>(device, spec);
-  if (spec.weight.storage.format == WeightFormat::int4) return std::make_unique<ManyRows>(device, spec);  // no kernel for GPUs yet
   return std::make_unique<FewRowsOnGpu>(device, spec);
 }
 

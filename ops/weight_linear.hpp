@@ -1,5 +1,6 @@
-// A linear layer of inference: forward only, weights in any WeightFormat, f32 arithmetic, with the norm before it and the activation
-// behind it. Few rows (decoding) are one kernel that is bound by the reading of the weights; many (prefill, evaluation) use Linear.
+// A linear layer of inference: forward only, weights in any WeightFormat, f32 arithmetic (but byte_inputs), with the norm before it and the
+// activation behind it. Few rows (decoding) are one kernel that is bound by the reading of the weights; many (prefill, evaluation) use
+// Linear.
 #pragma once
 
 #include <memory>
@@ -24,6 +25,8 @@ struct WeightLinearSpec {
   std::optional<NormBefore> norm = {};
   std::optional<ActivationKind> activation = {};
   bool gated = false;  // dst = silu(gate) · linear
+  // With int4 on CPUs with vectors: inputs are rounded to 8 bits, 32 sharing a scale, and multiplied as integers. Elsewhere it is ignored.
+  bool byte_inputs = false;
 };
 
 class WeightLinear {

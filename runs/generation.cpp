@@ -6,13 +6,12 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/runs/training.hpp>
 #include <ppengine/engine/graph/inference_graph.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
-#include <ppengine/models/build.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
+#include <ppengine/runs/adapters.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -28,7 +27,7 @@ struct StagePlan {
 };
 
 StagePlan plan_stages(const models::ModelSource& source, const engine::ParallelOptions& parallel, int tensor_rank = 0) {
-  StagePlan plan{engine::shard_graph(models::build_graph(source.config), tensor_rank, parallel.tensor), {}, {}};
+  StagePlan plan{engine::shard_graph(graph_with_adapters(source).graph, tensor_rank, parallel.tensor), {}, {}};
   const int ranks = parallel.pipeline, stages = parallel.stages > 0 ? parallel.stages : ranks;
   if (stages < ranks) throw ConfigError(fmt::format("--stages {}: {} ranks need at least as many stages", stages, ranks));
   for (int stage = 0; stage < stages; ++stage) plan.stage_rank.push_back(stage * ranks / stages);
@@ -73,7 +72,10 @@ struct TextState {
 }  // namespace
 
 GenerationRun::GenerationRun(GenerationOptions options)
-    : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)), tokenizer_(source_.tokenizer()), prompts_(options_.ids) {
+    : options_(std::move(options)),
+      source_(open_model_with_adapters(options_.model, options_.adapters)),
+      tokenizer_(source_.tokenizer()),
+      prompts_(options_.ids) {
   check(options_.sampling);
   const auto missing = [&](const char* flag) {
     return ConfigError(
@@ -93,6 +95,7 @@ GenerationRun::GenerationRun(GenerationOptions options)
     longest_ = std::max(longest_, prompts_[i].size());
   }
   check(options_.weights, options_.parallel);
+  check_adapters(source_, options_.parallel);
   if (options_.cache_memory > 0) static_cast<void>(generator_options());  // refuses what does not fit
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: generation has one copy of the model; use --pp, and --batch-size for more prompts at once");
@@ -111,29 +114,24 @@ std::int64_t GenerationRun::capacity() const {
 }
 
 GeneratorOptions GenerationRun::generator_options() const {
-  const auto requests = static_cast<std::int64_t>(prompts_.size()), ranks = std::int64_t{options_.parallel.pipeline};
-  std::int64_t fit = requests, at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
+  const auto requests = static_cast<std::int64_t>(prompts_.size() * variants()), ranks = std::int64_t{options_.parallel.pipeline};
+  const std::int64_t at_once = std::min(requests, options_.batch_size > 0 ? options_.batch_size : default_batch_per_rank * ranks);
   GeneratorOptions how;
   how.capacity = capacity();
-  if (options_.cache_memory > 0) {
-    const std::int64_t each = cache_bytes(source_, options_.parallel, how.capacity, how.chunk);
-    fit = options_.cache_memory / each;
-    if (fit < 1)
-      throw ConfigError(
-          fmt::format("--cache-memory {}: the keys and values of one prompt and its new tokens ({} in all) take {} MiB on a rank",
-                      options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
-    at_once = std::min(at_once, fit);
-  }
+  how.adapters = graph_with_adapters(source_).masks;
   how.groups = static_cast<int>(std::min(ranks, at_once));
   how.sequences = (at_once + how.groups - 1) / how.groups;
-  if (options_.cache_memory > 0 && how.groups * how.sequences > fit) how.sequences = at_once / how.groups;
+  if (options_.cache_memory > 0) fit_cache(cache_bytes(source_, options_.parallel, how.capacity, how.chunk), options_.cache_memory, how);
   return how;
 }
 
 void GenerationRun::submit(Generator& generator) const {
-  for (std::size_t i = 0; i < prompts_.size(); ++i) {
+  for (std::size_t i = 0; i < prompts_.size() * variants(); ++i) {
+    const std::vector<std::int32_t>& prompt = prompts_[i / variants()];
     GenerationRequest request;
-    request.prompt = prompts_[i];
+    request.prompt = prompt;
+    if (!source_.adapters.empty()) request.adapter = static_cast<int>(i % variants());
+    request.random_stream = i / variants();
     request.max_new_tokens = options_.max_new_tokens;
     request.sampling = options_.sampling;
     if (!options_.ignore_eos) request.end_ids = source_.config.ids().eos;
@@ -143,11 +141,12 @@ void GenerationRun::submit(Generator& generator) const {
       if (options_.on_token) options_.on_token(i, id, piece);
       return !state->stops.stopped();
     };
-    request.on_finished = [this, i, state](const Generated& generated) {
+    request.on_finished = [this, i, state, &prompt](const Generated& generated) {
       const std::string rest = state->finish();
       if (options_.on_token && !rest.empty()) options_.on_token(i, -1, rest);
       if (options_.on_finished)
-        options_.on_finished(i, {prompts_[i], generated, tokenizer_ ? std::optional(state->text) : std::nullopt, state->stops.stopped()});
+        options_.on_finished(i, {prompt, generated, tokenizer_ ? std::optional(state->text) : std::nullopt, state->stops.stopped(),
+                                 source_.adapters.empty() ? "" : source_.adapters[i % variants()].name});
     };
     generator.submit(std::move(request));
   }
@@ -172,17 +171,43 @@ void check(const ops::WeightStorage& weights, const engine::ParallelOptions& par
     throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
 }
 
-std::int64_t cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
-                         std::int64_t chunk) {
+std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
+                                    std::int64_t chunk) {
   const StagePlan plan = plan_stages(source, parallel);
-  engine::CompileOptions cached;
-  cached.cache_capacity = capacity;
-  cached.cache_chunk = std::min(capacity, chunk);
-  std::vector<std::int64_t> elements(static_cast<std::size_t>(parallel.pipeline));
+  engine::CompileOptions apart, paged;
+  apart.cache_capacity = capacity;
+  apart.cache_chunk = std::min(capacity, chunk);
+  paged = apart;
+  paged.cache_pages = 1;
+  const auto element = static_cast<std::int64_t>(ops::size_of(parallel.type));
+  std::vector<CacheBytes> bytes(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
-    for (engine::NodeId i : plan.cuts[s].nodes())
-      elements[static_cast<std::size_t>(plan.stage_rank[s])] += plan.graph->nodes()[i].op->cache_elements(cached);
-  return *std::ranges::max_element(elements) * static_cast<std::int64_t>(ops::size_of(parallel.type));
+    for (engine::NodeId i : plan.cuts[s].nodes()) {
+      const engine::NodeOp& op = *plan.graph->nodes()[i].op;
+      CacheBytes& rank = bytes[static_cast<std::size_t>(plan.stage_rank[s])];
+      const std::int64_t own = op.cache_elements(paged), per_token = (op.cache_elements(apart) - own) / capacity;
+      rank.place += own * element;
+      rank.page += per_token * engine::CompileOptions::cache_page * element;
+    }
+  return bytes;
+}
+
+void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, GeneratorOptions& how) {
+  const std::int64_t each = (how.capacity + engine::CompileOptions::cache_page - 1) / engine::CompileOptions::cache_page;
+  std::int64_t places = how.groups * how.sequences, pages = places * each;
+  for (const CacheBytes& rank : bytes) {
+    const std::int64_t one = rank.place + (each + 1) * rank.page;  // and the page that belongs to nobody
+    if (one > limit)
+      throw ConfigError(fmt::format(
+          "--cache-memory {}: the keys and values of one sequence of {} tokens take {} MiB on a rank; give more, or allow fewer tokens",
+          limit >> 20, how.capacity, (one + (1 << 20) - 1) >> 20));
+    if (rank.place > 0) places = std::min(places, (limit - (each + 1) * rank.page) / rank.place);
+  }
+  for (const CacheBytes& rank : bytes)
+    if (rank.page > 0) pages = std::min(pages, (limit - places * rank.place) / rank.page - 1);
+  how.groups = static_cast<int>(std::min<std::int64_t>(how.groups, places));
+  how.sequences = std::min(how.sequences, places / how.groups);
+  how.pages = pages;
 }
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,
@@ -200,14 +225,14 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   auto model = std::make_unique<engine::ModelRank>(graph, std::move(cuts), std::move(stage_rank), pipeline.rank(), device,
                                                    engine::ModelRank::Options{parallel.type, false, {}, {}, weights});
   // What every model needs is brought in from the kernel cache while weights are read.
-  std::vector<std::string> kernels{"loss", "attention", "attention_lanes"};
-  if (fuses) kernels.push_back(fmt::format("few_rows_{}", ops::name_of(weights.format)));
-  const auto prepared = device->info().is_cpu ? device->kernels().prepare_soon(kernels) : std::future<void>();
+  const auto prepared =
+      device->info().is_cpu ? device->kernels().prepare_soon({"loss", "attention", "attention_lanes"}) : std::future<void>();
   ops::Stream stream(device);
   if (source.folder)
     models::load_weights(*model, stream, source);
   else
     for (engine::StageId stage : model->stages()) model->parameters(stage).initialize(stream, weight_seed);
+  if (!source.adapters.empty()) models::load_adapters(*model, stream, open_adapters(source));
   stream.wait();
   if (prepared.valid()) prepared.wait();
   return model;

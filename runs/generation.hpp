@@ -1,6 +1,7 @@
 // Generation from a model folder: prompts as text or ids in, text and ids out.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,8 +17,8 @@ namespace ppengine::runs {
 
 struct GenerationOptions {
   std::string model;
-  std::string adapter;                         // folder of a LoRA adapter; empty: none
-  std::vector<std::string> texts;              // the prompts, or
+  std::vector<std::string> adapters;  // LoRA adapters, as --adapter names them (runs/adapters.hpp): of several each continues every prompt
+  std::vector<std::string> texts;     // the prompts, or
   std::vector<std::vector<std::int32_t>> ids;  // their tokens
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling;
@@ -40,6 +41,7 @@ struct GeneratedText {
   Generated generated;
   std::optional<std::string> text;  // none without a tokenizer
   bool stopped = false;             // by a stop string
+  std::string adapter = {};         // its name, of several
 };
 
 // Everything that can be refused is refused by the constructor, before ranks start: ConfigError, FileError.
@@ -51,13 +53,15 @@ class GenerationRun {
   void run(comm::Communicator& world) const;
 
   bool has_tokenizer() const { return tokenizer_.has_value(); }
-  std::size_t prompts() const { return prompts_.size(); }
+  std::size_t requests() const { return prompts_.size() * variants(); }
   // New tokens that the model's context leaves room for in the longest prompt, where that is less than asked for.
   std::optional<std::int64_t> shortened_to() const;
 
  private:
   GeneratorOptions generator_options() const;
   std::int64_t capacity() const;
+  // Of a prompt: one per adapter that has a name.
+  std::size_t variants() const { return std::max<std::size_t>(1, source_.adapters.size()); }
   void submit(Generator& generator) const;
 
   GenerationOptions options_;
@@ -67,10 +71,18 @@ class GenerationRun {
   std::size_t longest_ = 0;
 };
 
-// Bytes of keys and values that a sequence of up to `capacity` tokens takes on the rank where that is most. Layers with a window keep that,
-// and `chunk` tokens of a prompt that go in at once.
-std::int64_t cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
-                         std::int64_t chunk);
+// Bytes of keys and values on a rank. Layers with a window keep that, and the tokens of a prompt that go in at once, for each sequence
+// apart.
+struct CacheBytes {
+  std::int64_t place = 0;  // of a sequence, beside its pages
+  std::int64_t page = 0;
+};
+// By rank of the pipeline.
+std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
+                                    std::int64_t chunk);
+// Sets the pages, and fewer sequences where even those would take too much, so that no rank has more bytes of keys and values than `limit`.
+// ConfigError where not one sequence of `how.capacity` tokens fits.
+void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, GeneratorOptions& how);
 
 // The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
 // that divide each stage.

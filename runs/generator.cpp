@@ -47,6 +47,7 @@ std::uint64_t Generator::submit(GenerationRequest request) {
       throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {} (0 to {})", id, impl_->vocabulary,
                                     impl_->vocabulary - 1));
   if (!request.schema.empty()) static_cast<void>(constraint::schema_grammar(nlohmann::ordered_json::parse(request.schema)));
+  PPENGINE_ASSERT(request.adapter < 0 || !impl_->options.adapters.empty());
   const std::lock_guard lock(impl_->mutex);
   const std::uint64_t number = impl_->submitted++;
   impl_->unfinished.insert(number);
@@ -81,6 +82,7 @@ GeneratorStats Generator::stats() const {
   GeneratorStats now = impl_->stats;
   now.waiting = static_cast<std::int64_t>(impl_->waiting.size());
   now.places = impl_->options.groups * impl_->options.sequences;
+  now.pages = impl_->pool.size();
   return now;
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
+#include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/runs/sampler.hpp>
 
 namespace ppengine::engine {
@@ -54,6 +55,7 @@ struct GenerationRequest {
   std::string schema{};               // a JSON schema (constraint/json_schema.hpp) that the text must satisfy; empty: any text
   std::optional<std::uint64_t>
       random_stream{};                   // what random numbers depend on beside the seed; the request's number where it is not given
+  int adapter = -1;                      // of GeneratorOptions::adapters; -1: none
   std::optional<std::uint64_t> owner{};  // requests of one owner share the places fairly with those of others
   // Called in the first rank's run(), in order. on_token: false ends the request with this token. Both may submit and
   // cancel.
@@ -66,19 +68,26 @@ struct GeneratorOptions {
   std::int64_t capacity = 0;   // tokens that a request can reach, prompt included
   int groups = 1;              // microbatches in flight; as many as ranks keep all of them busy
   std::int64_t sequences = 1;  // requests of a group that go through the stages together
+  std::int64_t pages = 0;      // of 64 tokens in the cache, for all requests: where there are fewer than they need, some make room and are
+                               // resumed later; 0: as many as all places can need
   std::int64_t chunk = 512;    // tokens of a prompt that go through the stages at once
   bool interleaved = false;    // between two steps of a group goes one chunk of a prompt at most: long prompts do not hold others up
-  // Keys and values of finished prompts stay until their place is needed, and prompts that begin alike take them over. In whole chunks, so
-  // that a result does not depend on it: the same tokens are computed in the same pieces either way.
+  // Pages of prompts stay until they are needed for others, and prompts that begin alike share them. In whole chunks, so that a result does
+  // not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
   bool lookup = false;  // a sequence that runs alone guesses from its own text what follows, on one pipeline rank; tokens are the same
-  const constraint::TokenTrie* tokens = nullptr;  // the tokenizer's, for requests with a schema; on the ranks that choose
-  comm::Communicator* tensor = nullptr;           // ranks that divide this rank's stages with it; the first of them leads. Null: none
+  engine::ModelRank* draft = nullptr;              // a small model that guesses instead, whole and on the same rank; null: none
+  std::int64_t draft_capacity = 0;                 // tokens of a sequence that it can read
+  std::vector<engine::AdapterMask> adapters = {};  // of a model with several (engine/graph/lora.hpp)
+  const constraint::TokenTrie* tokens = nullptr;   // the tokenizer's, for requests with a schema; on the ranks that choose
+  comm::Communicator* tensor = nullptr;            // ranks that divide this rank's stages with it; the first of them leads. Null: none
 };
 
 struct GeneratorStats {
   std::int64_t waiting = 0, running = 0, places = 0;
-  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0, guessed_tokens = 0, right_guesses = 0;
+  std::uint64_t steps = 0, stepped_sequences = 0, prefilled_tokens = 0, reused_tokens = 0, guessed_tokens = 0, right_guesses = 0,
+                drafted_tokens = 0, right_drafts = 0, preempted = 0;
+  std::int64_t used_pages = 0, kept_pages = 0, pages = 0;  // of the cache: that sequences have, that prompts may begin with, all
 };
 
 class Generator {

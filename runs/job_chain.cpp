@@ -18,13 +18,13 @@ struct Fixed {  // of a beginning, before what has any length
   SamplingOptions sampling;
   std::uint64_t number;
   std::int64_t most_tokens;
-  std::size_t prompt, bias, end_ids, schema;  // how many there are of each
+  std::size_t prompt, generated, bias, end_ids, schema;  // how many there are of each
 };
 
 // One after the other: from a beginning to bytes, or back.
 void write_beginning(const Beginning& from, std::vector<std::byte>& to) {
-  const Fixed fixed{from.sampling,    from.number,         from.most_tokens,  from.prompt.size(),
-                    from.bias.size(), from.end_ids.size(), from.schema.size()};
+  const Fixed fixed{from.sampling,         from.number,      from.most_tokens,    from.prompt.size(),
+                    from.generated.size(), from.bias.size(), from.end_ids.size(), from.schema.size()};
   to.clear();
   const auto put = [&](const void* data, std::size_t bytes) {
     const auto* begin = static_cast<const std::byte*>(data);
@@ -32,6 +32,7 @@ void write_beginning(const Beginning& from, std::vector<std::byte>& to) {
   };
   put(&fixed, sizeof(fixed));
   put(from.prompt.data(), from.prompt.size() * sizeof(std::int32_t));
+  put(from.generated.data(), from.generated.size() * sizeof(std::int32_t));
   put(from.bias.data(), from.bias.size() * sizeof(TokenBias));
   put(from.end_ids.data(), from.end_ids.size() * sizeof(std::int32_t));
   put(from.schema.data(), from.schema.size());
@@ -49,10 +50,12 @@ void read_beginning(std::span<const std::byte> from, Beginning& to) {
   to.number = fixed.number;
   to.most_tokens = fixed.most_tokens;
   to.prompt.resize(fixed.prompt);
+  to.generated.resize(fixed.generated);
   to.bias.resize(fixed.bias);
   to.end_ids.resize(fixed.end_ids);
   to.schema.resize(fixed.schema);
   take(to.prompt.data(), to.prompt.size() * sizeof(std::int32_t));
+  take(to.generated.data(), to.generated.size() * sizeof(std::int32_t));
   take(to.bias.data(), to.bias.size() * sizeof(TokenBias));
   take(to.end_ids.data(), to.end_ids.size() * sizeof(std::int32_t));
   take(to.schema.data(), to.schema.size());

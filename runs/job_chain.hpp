@@ -21,15 +21,19 @@ struct Job {
     last_prefill,
     step,
     verify,
-    copy,
+    replay,
+    page,
+    clear,
     idle
-  };  // the last of a prompt's chooses a token; verify: several tokens of one sequence; copy: of keys and values; idle: nothing to do
+  };  // the last of a prompt's chooses a token; verify: several tokens of one sequence; replay: the same, and nothing is chosen; page: a
+      // sequence has one more page of the cache; clear: it has none any more; idle: nothing to do
   Kind kind = end;
   std::int32_t group = 0, sequence = 0;
-  std::int32_t position = 0;  // prefill, verify: of the first token; copy: the sequence that is copied
-  std::int32_t length = 0;    // prefill, verify: tokens; step: sequences of the group, from the first on; begin: bytes that follow
+  std::int32_t position = 0;  // prefill, verify, replay: of the first token; page: which of the sequence
+  std::int32_t length = 0;    // prefill, verify, replay: tokens; step: sequences of the group, from the first on; begin: bytes that follow;
+                            // page: its number
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
-  std::int32_t whole = 0;               // prefill: tokens of the prompt; copy: the group that is copied from
+  std::int32_t whole = 0;               // prefill, replay: tokens of the sequence; begin: the adapter
 };
 
 // What the rank that chooses tokens must know of a request (Job::begin).
@@ -37,6 +41,7 @@ struct Beginning {
   SamplingOptions sampling;
   std::uint64_t number = 0;  // of the request: its random numbers depend on it
   std::vector<std::int32_t> prompt;
+  std::vector<std::int32_t> generated{};  // before it was preempted
   std::vector<TokenBias> bias{};
   std::string schema{};  // what is generated must be JSON that satisfies it; empty: anything
   std::vector<std::int32_t> end_ids{};

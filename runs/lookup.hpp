@@ -7,16 +7,7 @@
 
 namespace ppengine::runs {
 
-class Lookup {
- public:
-  // At most so many guesses; none for some time after wrong ones.
-  std::vector<std::int32_t> guess(std::span<const std::int32_t> prompt, std::span<const std::int32_t> generated, std::int64_t most);
-  // How many of the guesses were right.
-  void judge(std::size_t guessed, std::size_t right);
-
- private:
-  std::int64_t length_ = 3;       // of the next guess
-  int rest_ = 0, next_rest_ = 1;  // calls without a guess: now, and after the next wrong one
-};
+// At most so many tokens; none where the last three stand nowhere else.
+std::vector<std::int32_t> look_up(std::span<const std::int32_t> prompt, std::span<const std::int32_t> generated, std::int64_t most);
 
 }  // namespace ppengine::runs

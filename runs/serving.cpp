@@ -16,14 +16,15 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/local.hpp>
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
+#include <ppengine/runs/adapters.hpp>
 #include <ppengine/runs/constraint/token_trie.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/serving/embedder.hpp>
 #include <ppengine/runs/serving/service.hpp>
-#include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -36,6 +37,22 @@ std::string name_of(const ServingOptions& options) {
   std::filesystem::path path(options.model);
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
   return path.filename().string();
+}
+
+// ConfigError where its tokens are not the model's.
+models::ModelSource open_draft(const std::string& folder, const models::ModelSource& model) {
+  models::ModelSource draft = models::open_model(folder);
+  const auto own = draft.tokenizer(), other = model.tokenizer();
+  const std::int64_t sizes[] = {draft.config.vocabulary(), model.config.vocabulary()};
+  if (!own || !other) {
+    if (sizes[0] != sizes[1]) throw ConfigError(fmt::format("--draft {}: it has {} tokens, and the model {}", folder, sizes[0], sizes[1]));
+    return draft;
+  }
+  for (std::int32_t id = 0; id < std::min(sizes[0], sizes[1]); ++id)
+    if (own->id_to_token(id) != other->id_to_token(id))
+      throw ConfigError(fmt::format("--draft {}: token {} is '{}' there and '{}' for the model: a draft must have the model's tokenizer",
+                                    folder, id, own->id_to_token(id).value_or(""), other->id_to_token(id).value_or("")));
+  return draft;
 }
 
 // SIGTERM and SIGINT, for as long as this lives; blocked in all threads that are started meanwhile.
@@ -68,12 +85,16 @@ class EndSignals {
 
 }  // namespace
 
-ServingRun::ServingRun(ServingOptions options) : options_(std::move(options)), source_(open_model_with_adapter(options_.model, options_.adapter)) {
+ServingRun::ServingRun(ServingOptions options)
+    : options_(std::move(options)), source_(open_model_with_adapters(options_.model, options_.adapters)) {
   check(options_.weights, options_.parallel);
+  check_adapters(source_, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");
-  if (options_.lookup && options_.parallel.pipeline > 1)
-    throw ConfigError("--lookup: guesses are checked on one pipeline rank only; leave out --pp");
+  if ((options_.lookup || !options_.draft.empty()) && options_.parallel.pipeline > 1)
+    throw ConfigError(
+        fmt::format("--{}: guesses are checked on one pipeline rank only; leave out --pp", options_.lookup ? "lookup" : "draft"));
+  if (!options_.draft.empty()) draft_ = open_draft(options_.draft, source_);
   if (source_.folder) static_cast<void>(models::ChatTemplate::load(*source_.folder));  // refuses what it cannot carry out
   static_cast<void>(source_.tokenizer());
   how_ = generator_options();
@@ -84,17 +105,7 @@ GeneratorOptions ServingRun::generator_options() const {
   GeneratorOptions how;
   how.capacity = options_.context > 0 ? options_.context : std::min(positions, default_context);
   if (how.capacity > positions) throw ConfigError(fmt::format("--context {}: the model's own context is {}", how.capacity, positions));
-  std::int64_t sequences = options_.max_sequences > 0 ? options_.max_sequences : default_sequences * ranks;
-  if (options_.cache_memory > 0) {
-    const std::int64_t each = cache_bytes(source_, options_.parallel, how.capacity, chunk), fit = options_.cache_memory / each;
-    if (fit < 1)
-      throw ConfigError(
-          fmt::format("--cache-memory {}: the keys and values of one sequence of {} tokens take {} MiB on a rank; give more, or "
-                      "a smaller --context",
-                      options_.cache_memory >> 20, how.capacity, (each + (1 << 20) - 1) >> 20));
-    if (fit < sequences) log::warning(fmt::format("--cache-memory {}: {} sequences fit at once", options_.cache_memory >> 20, fit));
-    sequences = std::min(sequences, fit);
-  }
+  const std::int64_t sequences = options_.max_sequences > 0 ? options_.max_sequences : default_sequences * ranks;
   // Groups of at most 8, for which there are kernels whose results do not depend on how many they are; as many groups as ranks at least.
   const std::int64_t groups = std::min(sequences, std::max(ranks, (sequences + default_sequences - 1) / default_sequences));
   how.groups = static_cast<int>(groups);
@@ -102,9 +113,11 @@ GeneratorOptions ServingRun::generator_options() const {
   how.chunk = chunk;
   how.interleaved = true;
   how.lookup = options_.lookup;
+  how.adapters = graph_with_adapters(source_).masks;
   // A layer with a window keeps its last tokens only: what a prompt had at its beginning is gone when it ends.
-  how.reuse =
-      cache_bytes(source_, options_.parallel, how.capacity, chunk) == cache_bytes(source_, options_.parallel, how.capacity, how.capacity);
+  const std::vector<CacheBytes> bytes = cache_bytes(source_, options_.parallel, how.capacity, chunk);
+  how.reuse = std::ranges::all_of(bytes, [](const CacheBytes& rank) { return rank.place == 0; });
+  if (options_.cache_memory > 0) fit_cache(bytes, options_.cache_memory, how);
   return how;
 }
 
@@ -118,6 +131,18 @@ void ServingRun::run(comm::Communicator& world) const {
   std::optional<constraint::TokenTrie> tokens;  // where they are chosen
   if (const auto tokenizer = source_.tokenizer(); tokenizer && mesh.pipeline().rank() + 1 == mesh.pipeline().size())
     how.tokens = &tokens.emplace(*tokenizer);
+  std::vector<std::unique_ptr<comm::Communicator>> alone;
+  std::unique_ptr<engine::ModelRank> draft;
+  if (draft_ && world.rank() == 0) {
+    comm::LocalOptions local;
+    local.devices = {model->device()};
+    alone = comm::make_local(1, local);
+    engine::ParallelOptions whole;
+    whole.device = model->device();
+    draft = load_for_inference(*draft_, whole, *alone.front(), options_.weight_seed, options_.weights);
+    how.draft = draft.get();
+    how.draft_capacity = std::min(how.capacity, draft_->config.positions());
+  }
   Generator generator(*model, how, mesh.pipeline());
   generator.prepare(std::min<std::int64_t>(2 * chunk, how.capacity));
   generator.prepare_steps();
@@ -127,12 +152,14 @@ void ServingRun::run(comm::Communicator& world) const {
   serving::ServiceOptions service_options;
   service_options.model = name_of(options_);
   service_options.aliases = {options_.model};
+  for (const models::NamedAdapter& adapter : source_.adapters) service_options.adapters.push_back(adapter.name);
   service_options.api_key = options_.api_key;
   service_options.max_queue = options_.max_queue;
   service_options.capacity = how.capacity;
   serving::Embedder embedder(source_, options_.parallel.device, options_.weight_seed);
-  serving::Service service(service_options, source_, generator,
-                           [&](const std::vector<serving::Ids>& ids, bool last) { return embedder.embed(ids, last); });
+  serving::Service service(service_options, source_, generator, [&](const std::vector<serving::Ids>& ids, bool last, int adapter) {
+    return embedder.embed(ids, last, adapter);
+  });
   serving::HttpOptions http;
   http.host = options_.host;
   http.port = options_.port;

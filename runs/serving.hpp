@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/models/source.hpp>
@@ -15,8 +17,8 @@ namespace ppengine::runs {
 
 struct ServingOptions {
   std::string model;
-  std::string adapter;  // folder of a LoRA adapter; empty: none
-  std::string name;  // as clients call it; empty: the folder's
+  std::vector<std::string> adapters;  // LoRA adapters, as --adapter names them (runs/adapters.hpp)
+  std::string name;                   // as clients call it; empty: the folder's
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any that is free
   std::string api_key;
@@ -26,6 +28,7 @@ struct ServingOptions {
   std::int64_t context = 0;        // tokens of a sequence; 0: the model's, 4096 at most
   std::int64_t max_body = std::int64_t{16} << 20, max_connections = 4096;
   bool lookup = false;  // a sequence alone is decoded several tokens at a time where its text repeats itself
+  std::string draft;    // folder of a small model that guesses what follows; empty: none
   double grace = 30;    // seconds that requests under way have after SIGTERM
   engine::ParallelOptions parallel;
   ops::WeightStorage weights;
@@ -47,6 +50,7 @@ class ServingRun {
 
   ServingOptions options_;
   models::ModelSource source_;
+  std::optional<models::ModelSource> draft_;
   GeneratorOptions how_;
 };
 

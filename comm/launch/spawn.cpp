@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/results.hpp>
 
 namespace ppengine::comm {
 namespace {
@@ -76,10 +77,8 @@ Child spawn(const SpawnOptions& options) {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     const int from = options.input.empty() ? open("/dev/null", O_RDONLY) : input.read.fd();
     if (from >= 0) dup2(from, 0);
-    if (!options.own_output) {
-      dup2(output[0].write.fd(), 1);
-      dup2(output[1].write.fd(), 2);
-    }
+    if (!options.own_output) dup2(output[1].write.fd(), 2);
+    dup2(options.own_output ? results::descriptor() : output[0].write.fd(), 1);
     for (const int one : options.keep_open) fcntl(one, F_SETFD, 0);
     if (!options.cores.empty()) sched_setaffinity(0, sizeof(cores), &cores);
     execvpe(args[0], args.data(), env.data());

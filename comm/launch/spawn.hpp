@@ -21,7 +21,7 @@ struct SpawnOptions {
   std::map<std::string, std::string> environment;
   std::vector<int> cores;      // empty: any
   std::vector<int> keep_open;  // descriptors that the child inherits under the same numbers
-  bool own_output = false;     // writes to our stdout and stderr itself
+  bool own_output = false;     // writes results and stderr itself, to where ours go
   std::string input = {};      // a few bytes for its standard input
 };
 

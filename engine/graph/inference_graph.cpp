@@ -50,8 +50,11 @@ class GraphFuser {
   bool fits(NodeId i) const {
     if (!node(i).op->is_linear()) return false;
     const ParameterInfo& weight = from_.parameters()[node(i).parameters[0]];
-    return weights_.format != ops::WeightFormat::f32 || storage_layout(device_, weight) == ops::WeightLayout::out_in;
+    return storage_of(weight).format != ops::WeightFormat::f32 || storage_layout(device_, weight) == ops::WeightLayout::out_in;
   }
+
+  // Terms of adapters stay in f32.
+  ops::WeightStorage storage_of(const ParameterInfo& weight) const { return weight.linear_weight ? weights_ : ops::WeightStorage{}; }
 
   // Which nodes linears carry out: carried_[i] is the linear that takes over an activation, or i itself for a norm that all readers take
   // over.
@@ -89,7 +92,8 @@ class GraphFuser {
   Value fused(NodeId i, const ValueInfo& info) {
     const Node& linear = node(i);
     WeightLinearOptions options;
-    options.weight = packed_weight(from_.parameters()[linear.parameters[0]], weights_);
+    const ParameterInfo& weight = from_.parameters()[linear.parameters[0]];
+    options.weight = packed_weight(weight, storage_of(weight));
     options.bias = linear.parameters.size() > 1;
     std::vector<ParameterId> parameters = linear.parameters;
     Value src = linear.inputs[0];

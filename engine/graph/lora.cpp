@@ -35,13 +35,18 @@ bool is_head(const Graph& graph, const Node& node) {
 
 class GraphAdapter {
  public:
-  GraphAdapter(const Graph& graph, const LoraOptions& options) : from_(graph), options_(options) {
-    for (const std::string& module : lora_modules(graph, options.targets)) modules_.insert(module);
+  // side_by_side: of the adapters each sequence has one or none; otherwise there is one, and all have it.
+  GraphAdapter(const Graph& graph, std::span<const LoraOptions> adapters, bool side_by_side)
+      : from_(graph), adapters_(adapters), side_by_side_(side_by_side) {
+    for (const LoraOptions& options : adapters) {
+      auto& own = own_modules_.emplace_back();
+      for (const std::string& module : lora_modules(graph, options.targets)) own.insert(module), modules_.insert(module);
+    }
     to_.parameters_ = graph.parameters();
     for (ParameterInfo& one : to_.parameters_) one.frozen = true;
   }
 
-  std::shared_ptr<const Graph> run() {
+  AdapterBank run() {
     for (const ValueInfo& info : from_.values()) {
       if (!info.producer) {
         values_.push_back(to_.values_.push_back(info));
@@ -56,27 +61,45 @@ class GraphAdapter {
     if (from_.loss_value()) to_.loss_ = values_[from_.loss_value()];
     if (from_.output_value()) to_.output_ = values_[from_.output_value()];
     add_rules();
-    return std::make_shared<const Graph>(std::move(to_));
+    return {std::make_shared<const Graph>(std::move(to_)), std::move(masks_)};
   }
 
  private:
   Value linear(Value src, const std::string& module, std::int64_t out, Init init, float scale) {
     const std::int64_t in = to_.info(src).width;
     ParameterInfo weight{module + ".weight", {out, in}, init, scale};
-    weight.linear_weight = true;
+    weight.linear_weight = !side_by_side_;  // these stay in f32 however the model's weights are stored
+    weight.frozen = side_by_side_;
     const ParameterId id = to_.add_parameter(std::move(weight));
     return to_.add_node(module, make_linear_node(in, {.out = out, .bias = false}), {src}, {id}, out);
   }
 
+  // The mask of a module; modules that have the same adapters with the same ranks share one.
+  Value mask_of(const std::string& module) {
+    std::vector<int> columns;
+    for (size_t k = 0; k < adapters_.size(); ++k)
+      if (own_modules_[k].contains(module))
+        columns.insert(columns.end(), static_cast<size_t>(adapters_[k].rank_of(module)), static_cast<int>(k));
+    const auto found = std::ranges::find(masks_, columns, &AdapterMask::columns);
+    if (found != masks_.end()) return mask_values_[static_cast<size_t>(found - masks_.begin())];
+    masks_.push_back({fmt::format("adapters.{}", masks_.size()), columns});
+    return mask_values_.emplace_back(to_.input(masks_.back().input, static_cast<std::int64_t>(columns.size())));
+  }
+
   Value adapted(const Node& node, Value src, Value base) {
-    const std::int64_t rank = options_.rank_of(node.module);
+    const Value mask = side_by_side_ ? mask_of(node.module) : Value{};
+    const LoraOptions& options = adapters_.front();
+    const std::int64_t rank = side_by_side_ ? to_.info(mask).width : options.rank_of(node.module);
     const auto in = to_.info(src).width;
-    if (options_.dropout > 0)
+    if (options.dropout > 0 && !side_by_side_)
       src = to_.add_node(node.module + ".lora_dropout",
-                         make_dropout_node(in, static_cast<float>(options_.dropout), hash_text(node.module + ".lora_dropout")), {src}, {}, in);
+                         make_dropout_node(in, static_cast<float>(options.dropout), hash_text(node.module + ".lora_dropout")), {src}, {}, in);
     Value low = linear(src, node.module + ".lora_A", rank, Init::uniform, 1.0f / std::sqrt(static_cast<float>(in)));
-    const auto factor = static_cast<float>(options_.scale(node.module));
-    if (factor != 1.0f) low = to_.add_node(node.module + ".lora_A", make_scale_node({rank, factor}), {low}, {}, rank);
+    const auto factor = static_cast<float>(options.scale(node.module));
+    if (side_by_side_)
+      low = to_.add_node(node.module + ".lora_A", make_multiply_node(rank), {low, mask}, {}, rank);
+    else if (factor != 1.0f)
+      low = to_.add_node(node.module + ".lora_A", make_scale_node({rank, factor}), {low}, {}, rank);
     const Value term = linear(low, node.module + ".lora_B", to_.info(base).width, Init::zeros, 0.0f);
     return to_.add_node(node.module + ".lora_B", make_add_node(to_.info(base).width), {base, term}, {}, to_.info(base).width);
   }
@@ -94,9 +117,13 @@ class GraphAdapter {
   }
 
   const Graph& from_;
-  const LoraOptions& options_;
+  std::span<const LoraOptions> adapters_;
+  bool side_by_side_;
   Graph to_;
-  std::set<std::string> modules_;
+  std::set<std::string> modules_;                   // of all adapters
+  std::vector<std::set<std::string>> own_modules_;  // by adapter
+  std::vector<AdapterMask> masks_;
+  std::vector<Value> mask_values_;
   IdVector<Value, Value> values_;  // by value of the graph that is adapted
 };
 
@@ -144,8 +171,10 @@ std::vector<std::string> default_lora_targets(const Graph& graph) {
 
 std::shared_ptr<const Graph> add_lora(const Graph& graph, const LoraOptions& options) {
   if (options.rank < 1) throw ConfigError(fmt::format("--lora-rank {}: a rank is at least 1", options.rank));
-  return GraphAdapter(graph, options).run();
+  return GraphAdapter(graph, {&options, 1}, false).run().graph;
 }
+
+AdapterBank add_adapters(const Graph& graph, std::span<const LoraOptions> adapters) { return GraphAdapter(graph, adapters, true).run(); }
 
 std::shared_ptr<const Graph> pack_frozen(const Graph& graph, const ops::WeightStorage& storage) {
   std::set<std::string> kept;  // in f32

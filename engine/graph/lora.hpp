@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,19 @@ std::vector<std::string> default_lora_targets(const Graph& graph);
 // The parameters of the terms are MODULE.lora_A.weight [rank, in] (uniform as torch.nn.Linear's) and MODULE.lora_B.weight [out, rank]
 // (zeros).
 std::shared_ptr<const Graph> add_lora(const Graph& graph, const LoraOptions& options);
+
+// Several adapters in one graph, for sequences of which each has one of them or none (serving). The terms of all adapters are one pair of
+// linears per module, A [ranks, in] and B [out, ranks] with the scales in it, and between them a mask, which is an input of the model:
+// ones in the columns of the adapter that a row's sequence has, zeros elsewhere.
+struct AdapterMask {
+  std::string input;         // its name
+  std::vector<int> columns;  // by column: the adapter that it belongs to
+};
+struct AdapterBank {
+  std::shared_ptr<const Graph> graph;
+  std::vector<AdapterMask> masks;
+};
+AdapterBank add_adapters(const Graph& graph, std::span<const LoraOptions> adapters);
 
 // The graph with the weights of its frozen linears, but for the head's, stored narrower (QLoRA).
 std::shared_ptr<const Graph> pack_frozen(const Graph& graph, const ops::WeightStorage& storage);

@@ -24,6 +24,9 @@ struct CompileOptions {
   int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
   int64_t cache_chunk = 0;      // the most tokens of a sequence that go in at once
   int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
+  int64_t cache_pages = 0;      // above 0: keys and values of all sequences lie in so many pages, but for those of attention with a window
+  static constexpr int64_t cache_page = 64;  // tokens of a page
+  int64_t pages_per_sequence() const { return cache_pages > 0 ? (cache_capacity + cache_page - 1) / cache_page : 0; }
 };
 
 // What the compiler found out about a node's neighbours.
@@ -91,7 +94,7 @@ class NodeOp {
   virtual bool writes_cache() const { return false; }
   // Above 0: sequences of more tokens than this have other rotary frequencies.
   virtual int64_t rotary_switch() const { return 0; }
-  // Elements of that cache for one sequence.
+  // Elements of that cache for one sequence, beside those in pages.
   virtual int64_t cache_elements(const CompileOptions& /*options*/) const { return 0; }
 };
 

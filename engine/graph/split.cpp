@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include <ppengine/base/error.hpp>
@@ -126,8 +127,12 @@ std::vector<StageCut> split_before(const Graph& graph, std::vector<NodeId> nodes
 std::vector<StageCut> split_everywhere(const Graph& graph) { return make_stages(graph, places(graph)); }
 
 std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVector<NodeId, double>& node_costs) {
-  const auto candidates = places(graph);
+  auto candidates = places(graph);
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));
+  if (static_cast<size_t>(stages) > candidates.size() + 1) {  // fewer modules than stages: between any two nodes
+    candidates.resize(std::max<size_t>(graph.nodes().size(), 1) - 1);
+    std::iota(candidates.begin(), candidates.end(), NodeId(1));
+  }
   if (static_cast<size_t>(stages) > candidates.size() + 1)
     throw ConfigError(fmt::format("the model can be cut into at most {} stages, not {}: use fewer --stages or a deeper model",
                                   candidates.size() + 1, stages));

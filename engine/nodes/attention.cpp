@@ -174,9 +174,10 @@ class CompiledCachedAttention : public CompiledNode {
 
   void forward(Emitter& emit) override {
     const Operands in = shape_.inputs(emit);
-    const auto bytes = static_cast<size_t>(spec_.kv_heads * spec_.capacity * spec_.head_dim) * shape_.element;  // of one sequence
-    const auto sequences = static_cast<size_t>(sequences_);
-    const BufferId k_cache = emit.cache(sequences * bytes), v_cache = emit.cache(sequences * bytes), filled = emit.positions();
+    const bool paged = spec_.pages.size > 0;
+    const auto each = static_cast<size_t>(spec_.kv_heads * spec_.slots() * spec_.head_dim) * shape_.element;  // of one sequence, or of all
+    const size_t all = paged ? each : static_cast<size_t>(sequences_) * each, bytes = paged ? 0 : each;
+    const BufferId k_cache = emit.cache(all), v_cache = emit.cache(all), filled = emit.positions();
     const BufferId dst = emit.output(), workspace = emit.workspace(op_->workspace_bytes());
     emit.forward({in.q, in.k, in.v, filled, k_cache, v_cache}, {dst, workspace}, [=, op = op_.get()](const Run& run) {
       const size_t first = static_cast<size_t>(run.first_sequence) * bytes;
@@ -206,7 +207,9 @@ class AttentionNode : public NodeOp {
     return copy;
   }
   bool writes_cache() const override { return true; }
-  int64_t cache_elements(const CompileOptions& options) const override { return 2 * options_.kv_heads * options_.head_dim * kept(options); }
+  int64_t cache_elements(const CompileOptions& options) const override {
+    return paged(options) ? 0 : 2 * options_.kv_heads * options_.head_dim * kept(options);
+  }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     const auto seen =
         double(options_.window > 0 ? std::min(options_.window, length) : length);  // by the last token; the others ascend to it
@@ -218,12 +221,16 @@ class AttentionNode : public NodeOp {
     const Shape shape{options_, packed_, ops::size_of(options.type)};
     const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
     const int64_t q_stride = packed_ ? q_width + 2 * kv_width : q_width, kv_stride = packed_ ? q_stride : kv_width;
-    if (options.cache_capacity > 0)
-      return std::make_unique<CompiledCachedAttention>(
-          device,
-          ops::CachedAttentionSpec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride, kv_stride,
-                                   kv_stride, kept(options), options_.scale, options.type, options_.window, options_.cap},
-          shape, std::max(options.cache_sequences, options.batch));
+    if (options.cache_capacity > 0) {
+      ops::CachedAttentionSpec spec{options.batch, options.length,  options_.heads, options_.kv_heads, options_.head_dim,
+                                    q_stride,      kv_stride,       kv_stride,      kept(options),     options_.scale,
+                                    options.type,  options_.window, options_.cap};
+      if (paged(options)) {
+        spec.window = 0;  // if it has one, no sequence is longer
+        spec.pages = {CompileOptions::cache_page, options.cache_pages, 2 * options.batch, options.pages_per_sequence()};
+      }
+      return std::make_unique<CompiledCachedAttention>(device, spec, shape, std::max(options.cache_sequences, options.batch));
+    }
     const ops::AttentionSpec spec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride,
                                   kv_stride,     kv_stride,      options_.scale, options.type,      options_.window,   options_.cap};
     if (documents_) return std::make_unique<CompiledDocuments>(device, spec, shape, options.training);
@@ -242,6 +249,9 @@ class AttentionNode : public NodeOp {
   }
 
  private:
+  bool paged(const CompileOptions& options) const {
+    return options.cache_pages > 0 && (options_.window <= 0 || options_.window >= options.cache_capacity);
+  }
   // Tokens of a sequence in the cache: with a window no more than that sees, and what goes in at once.
   int64_t kept(const CompileOptions& options) const {
     return ops::window_capacity(options_.window, std::max(options.cache_chunk, options.length), options.cache_capacity);

@@ -50,6 +50,7 @@ class WeightLinearNode : public NodeOp {
     if (options_.norm) spec.norm = {options_.norm->kind, options_.norm->epsilon, options_.norm->bias};
     spec.activation = options_.activation;
     spec.gated = options_.gated;
+    spec.byte_inputs = true;
     return std::make_unique<CompiledWeightLinear>(device, spec);
   }
 

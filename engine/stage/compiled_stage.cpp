@@ -179,7 +179,8 @@ struct CompiledStage::Builder {
     }
     if (options.cache_capacity > 0) {
       stage.positions_offset_ = static_cast<int64_t>(stage.input_bytes_);
-      const size_t bytes = 2 * static_cast<size_t>(options.batch) * sizeof(int32_t);  // positions, and rows of rotary tables
+      // Positions, rows of rotary tables, and the pages of each sequence.
+      const size_t bytes = static_cast<size_t>(options.batch * (2 + options.pages_per_sequence())) * sizeof(int32_t);
       emit.set_positions(fixed(Region::inputs, stage.input_bytes_, bytes));
       stage.input_bytes_ += ops::align_up(bytes);
     }
@@ -292,10 +293,10 @@ struct CompiledStage::Builder {
     BufferId weights, gradient;
   };
   std::vector<Operand> operands;
-  std::vector<size_t> in_offsets, out_offsets;   // of what the stage receives and sends, in a message of values
+  std::vector<size_t> in_offsets, out_offsets;      // of what the stage receives and sends, in a message of values
   std::vector<size_t> gradients_out, gradients_in;  // of the same values' gradients in theirs
-  std::set<ParameterId> differentiated;          // parameters of the nodes that the gradient reaches
-  std::vector<std::pair<size_t, size_t>> again;  // ranges of instructions that run a forward again
+  std::set<ParameterId> differentiated;             // parameters of the nodes that the gradient reaches
+  std::vector<std::pair<size_t, size_t>> again;     // ranges of instructions that run a forward again
 };
 
 CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const Graph& graph, const StageCut& cut,
@@ -335,13 +336,6 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
     stream.copy(constants_.at(buffers_[constant.first].offset), constant.second.data(),
                 constant.second.size() * sizeof(float));
   stream.wait();
-}
-
-std::vector<std::pair<size_t, size_t>> CompiledStage::caches() const {
-  std::vector<std::pair<size_t, size_t>> found;
-  for (const BufferInfo& buffer : buffers_)
-    if (buffer.region == Region::cache) found.emplace_back(buffer.offset, buffer.bytes);
-  return found;
 }
 
 int64_t CompiledStage::input_offset(Value value) const {

@@ -22,8 +22,6 @@ class CompiledStage {
   // Bytes of one block of activations, one of gradients, and of the workspace.
   const Layout& layout() const { return layout_; }
   size_t cache_bytes() const { return cache_bytes_; }
-  // Where keys and values lie in it: offset and bytes, for all sequences one after the other.
-  std::vector<std::pair<size_t, size_t>> caches() const;
   // The microbatch's inputs (region `inputs`): where each of the model's inputs lies; -1 when this stage does not read it.
   size_t input_bytes() const { return input_bytes_; }
   int64_t input_offset(Value value) const;

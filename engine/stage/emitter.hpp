@@ -57,8 +57,8 @@ class Emitter {
   BufferId constant(const std::string& name, const std::function<std::vector<float>()>& table);
   // Memory that outlives the microbatch (keys and values of earlier tokens).
   BufferId cache(size_t bytes);
-  // i32 [2, batch]: tokens before the first of each sequence, and the row of it in rotary tables that change with the length; no_buffer
-  // outside of cached inference.
+  // i32 [2, batch]: tokens before the first of each sequence, and the row of it in rotary tables that change with the length; then [batch,
+  // pages_per_sequence()]. no_buffer outside of cached inference.
   BufferId positions() const { return positions_; }
 
   // In backward.

@@ -93,12 +93,24 @@ class TensorBuilder {
   // base [P, N, Q] with src [P, I, Q] put at (or added to) the places that index [P or 1, I, Q or 1] names along the middle. Of several for one
   // place the last counts.
   TensorRef put(const TensorRef& base, const TensorRef& index, const TensorRef& src, bool add);
+  // base with the largest (or smallest) of its own and of what src has for a place. No gradient.
+  TensorRef put_extreme(const TensorRef& base, const TensorRef& index, const TensorRef& src, bool largest);
+  // Of 0, 1, ... below count: the last place of `offsets` (ascending) whose number is not larger.
+  TensorRef bag_numbers(const TensorRef& offsets, const Dim& count);
   TensorRef cumulative_sum(const TensorRef& src, int dim);
+  TensorRef cumulative_product(const TensorRef& src, int dim);
+  TensorRef cumulative_log_sum(const TensorRef& src, int dim);  // log of the sum of exponentials
+  // Where the largest (or smallest) element so far stands; of equal ones the last.
+  TensorRef cumulative_order(const TensorRef& src, int dim, bool largest);
   // Indices along dim: the k largest (or smallest) in order; of equal ones the first comes first.
   TensorRef order(const TensorRef& src, int dim, const Dim& k, bool largest);
   TensorRef dropout(const TensorRef& src, double p);
+  // Uniform in [0, 1) or normal: seeded by step and sample as dropout is, the same whatever the split.
+  TensorRef random(const Dims& shape, bool normal);
   TensorRef convolution(const TensorRef& src, const TensorRef& weight, const TensorRef& bias, const ConvolutionOptions& options);
   TensorRef max_pool(const TensorRef& src, const PoolOptions& options, std::int64_t height, std::int64_t width);
+  // The place in its plane of what max_pool gives.
+  TensorRef max_pool_places(const TensorRef& src, const PoolOptions& options, std::int64_t height, std::int64_t width);
   TensorRef average_pool(const TensorRef& src, const PoolOptions& options, std::int64_t height, std::int64_t width);
   TensorRef adaptive_average_pool(const TensorRef& src, std::int64_t height, std::int64_t width);
   struct BatchNorm {

@@ -30,6 +30,12 @@ class Launch {
     numbers.f[1] = scalar;
     kernels_->launch(stream, kernel_, groups_, size_, pointers, numbers);
   }
+  // Random numbers: q.n[14] is the key, q.n[15] the number of the first.
+  void operator()(ops::Stream& stream, std::vector<void*> pointers, std::uint64_t key, std::int64_t first) const {
+    ops::KernelNumbers numbers = numbers_;
+    numbers.n[14] = static_cast<std::int64_t>(key), numbers.n[15] = first;
+    kernels_->launch(stream, kernel_, groups_, size_, pointers, numbers);
+  }
 
  private:
   std::shared_ptr<ops::GeneratedKernels> kernels_;

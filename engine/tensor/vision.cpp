@@ -8,6 +8,7 @@
 #include <ppengine/engine/tensor/plain_convolution.hpp>
 #include <ppengine/ops/convolution.hpp>
 #include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/pooling.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -46,6 +47,8 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
     const std::int64_t samples = c.samples, outputs = count_of(out).at(samples), inputs = count_of(src.shape).at(samples);
     const auto numbers = pool_numbers(src, options, height, width, samples);
     const std::size_t bytes = static_cast<std::size_t>(outputs) * sizeof(std::int32_t);
+    const std::int64_t planes = std::max<std::int64_t>(1, (src.shape[0] * src.shape[1]).at(samples));
+    const bool on_cpu = c.device.info().is_cpu;
     const auto forward = [=](Emitter& emit) {
       const std::string body = std::string(pool_names) + pool_output +
                                "float best = -__builtin_inff(); int where = -1;\n"
@@ -58,6 +61,13 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
+      if (on_cpu) {
+        const BufferId g = emit.output_gradient(), where = emit.saved("where", bytes);
+        emit.input_half({g, where}, {target.diff}, [=](const Run& run) {
+          ops::scatter_planes(run.stream, run.as<float>(g), run.as<std::int32_t>(where), run.as<float>(target.diff), planes, outputs / planes, inputs / planes);
+        });
+        return emit.finish_gradient(0, target);
+      }
       // Every input looks at the windows that hold it.
       const std::string body = std::string(pool_names) + pool_input + pool_windows +
                                "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) { const long o = (c * OH + y) * OW + x;\n"

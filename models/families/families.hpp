@@ -24,6 +24,8 @@ DecoderConfig parse_gpt_neox(const JsonPlace& config);
 DecoderConfig parse_gemma2(const JsonPlace& config);
 DecoderConfig parse_gemma3_text(const JsonPlace& config);
 DecoderConfig parse_phi3(const JsonPlace& config);
+// What Gemma 2 and Gemma 3 have in common.
+DecoderConfig parse_gemma(const JsonPlace& config, const char* family, std::int64_t vocabulary, std::int64_t positions);
 void parse_qwen_windows(const JsonPlace& config, DecoderConfig& out);
 
 }  // namespace ppengine::models

@@ -5,12 +5,12 @@
 
 namespace ppengine::models {
 
-DecoderConfig parse_gemma2(const JsonPlace& config) {
+DecoderConfig parse_gemma(const JsonPlace& config, const char* family, std::int64_t vocabulary, std::int64_t positions) {
   refuse_foreign_fields(config,
                         {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
-  DecoderConfig out = parse_decoder(config, {.family = "gemma2",
-                                             .vocabulary = 256000,
-                                             .positions = 8192,
+  DecoderConfig out = parse_decoder(config, {.family = family,
+                                             .vocabulary = vocabulary,
+                                             .positions = positions,
                                              .width = 2304,
                                              .inner = 9216,
                                              .layers = 26,
@@ -23,12 +23,17 @@ DecoderConfig parse_gemma2(const JsonPlace& config) {
                                              .bos = 2,
                                              .eos = 1,
                                              .pad = 0});
-  parse_rope(config, {}, out);
   out.qkv_bias = out.output_bias = config.boolean_or("attention_bias", false);
   out.norm_adds_one = true;
   out.norm_place = NormPlace::both;
   out.attention_scale = std::pow(config.number_or("query_pre_attn_scalar", 256, 1e-6, 1e9), -0.5);
   out.embedding_multiplier = std::sqrt(static_cast<double>(out.width));
+  return out;
+}
+
+DecoderConfig parse_gemma2(const JsonPlace& config) {
+  DecoderConfig out = parse_gemma(config, "gemma2", 256000, 8192);
+  parse_rope(config, {}, out);
   const auto cap = [&](const char* key, double otherwise) {  // null: none
     return config.json().contains(key) && config.absent(key) ? 0.0 : config.number_or(key, otherwise, 1e-6, 1e9);
   };

@@ -1,11 +1,8 @@
 // Gemma 3: Gemma 2 with norms of heads in place of caps, five layers with a window to one without, and rotary positions for either.
 // Defaults are those of Gemma3TextConfig.
-#include <cmath>
-
 #include <ppengine/models/families/families.hpp>
 
 namespace ppengine::models {
-
 namespace {
 
 // rope_parameters has a set for either kind of layer. Older files: rope_theta and rope_scaling for layers without a window, and
@@ -29,28 +26,7 @@ void parse_gemma3_rope(const JsonPlace& config, DecoderConfig& out) {
 }  // namespace
 
 DecoderConfig parse_gemma3_text(const JsonPlace& config) {
-  refuse_foreign_fields(config,
-                        {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "layer_types"});
-  DecoderConfig out = parse_decoder(config, {.family = "gemma3_text",
-                                             .vocabulary = 262208,
-                                             .positions = 131072,
-                                             .width = 2304,
-                                             .inner = 9216,
-                                             .layers = 26,
-                                             .heads = 8,
-                                             .kv_heads = 4,
-                                             .head_size = 256,
-                                             .activation_key = "hidden_activation",
-                                             .activation = "gelu_pytorch_tanh",
-                                             .tied = true,
-                                             .bos = 2,
-                                             .eos = 1,
-                                             .pad = 0});
-  out.qkv_bias = out.output_bias = config.boolean_or("attention_bias", false);
-  out.norm_adds_one = true;
-  out.norm_place = NormPlace::both;
-  out.attention_scale = std::pow(config.number_or("query_pre_attn_scalar", 256, 1e-6, 1e9), -0.5);
-  out.embedding_multiplier = std::sqrt(static_cast<double>(out.width));
+  DecoderConfig out = parse_gemma(config, "gemma3_text", 262208, 131072);
   out.head_norm = HeadNorm::each;
   out.logits_cap = config.number_or("final_logit_softcapping", 0, 0, 1e9);  // attn_logit_softcapping is passed over, as in transformers
   const std::int64_t pattern = config.integer_or("sliding_window_pattern", 6, 1, max_layers);

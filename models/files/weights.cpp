@@ -14,6 +14,8 @@ namespace ppengine::models {
 
 namespace {
 
+constexpr std::string_view term_b = ".lora_B.weight";
+
 void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const engine::ParameterRange& range, const engine::ParameterInfo& info,
                const Adapter& adapter) {
   const StoredTensor* const tensor = adapter.find(info.name);
@@ -32,6 +34,40 @@ void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& 
     for (const engine::ParameterRange& range : parameters.ranges()) {
       const engine::ParameterInfo& info = model.graph().parameters()[range.id];
       if (is_adapter_parameter(info.name)) load_term(parameters, stream, range, info, adapter);
+    }
+    parameters.refresh(stream);
+  }
+  stream.wait();
+}
+
+void load_adapters(engine::ModelRank& model, ops::Stream& stream, std::span<const Adapter> adapters) {
+  std::vector<float> host, one;
+  for (int stage : model.stages()) {
+    engine::ParameterStore& parameters = model.parameters(stage);
+    for (const engine::ParameterRange& range : parameters.ranges()) {
+      const engine::ParameterInfo& info = model.graph().parameters()[static_cast<std::size_t>(range.id)];
+      if (!is_adapter_parameter(info.name)) continue;
+      const auto& shape = info.whole_shape();
+      host.assign(static_cast<std::size_t>(shape.count()), 0.0f);
+      const auto width = static_cast<std::size_t>(shape[1]);
+      std::size_t done = 0;  // rows of A, columns of B
+      for (const Adapter& adapter : adapters) {
+        const StoredTensor* const tensor = adapter.find(info.name);
+        if (!tensor) continue;
+        one.resize(tensor->elements);
+        read_f32(*tensor, 0, tensor->elements, one.data());
+        if (info.name.ends_with(".lora_A.weight")) {
+          std::ranges::copy(one, host.begin() + static_cast<std::ptrdiff_t>(done * width));
+          done += static_cast<std::size_t>(tensor->shape[0]);
+          continue;
+        }
+        const auto rank = static_cast<std::size_t>(tensor->shape[1]), rows = static_cast<std::size_t>(tensor->shape[0]);
+        const auto scale = static_cast<float>(adapter.options().scale(info.name.substr(0, info.name.size() - term_b.size())));
+        for (std::size_t row = 0; row < rows; ++row)
+          for (std::size_t k = 0; k < rank; ++k) host[row * width + done + k] = scale * one[row * rank + k];
+        done += rank;
+      }
+      parameters.load(stream, range, host);
     }
     parameters.refresh(stream);
   }

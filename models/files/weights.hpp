@@ -16,6 +16,8 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
                   const Adapter* adapter = nullptr);
 // The low-rank terms alone.
 void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& adapter);
+// The terms of several adapters side by side (engine::add_adapters), in the same order.
+void load_adapters(engine::ModelRank& model, ops::Stream& stream, std::span<const Adapter> adapters);
 // From the source's folder, with its adapter.
 void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelSource& source);
 

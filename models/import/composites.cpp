@@ -188,18 +188,23 @@ TensorRef Lowering::pad_by_places(const TensorRef& src, const std::vector<std::i
       if (at < 0 || at >= size) Arguments::refuse("pads by more than there is");
       places.push_back(static_cast<std::int32_t>(at));
     }
-    const auto count = static_cast<std::int64_t>(places.size());
-    const Dim outer = count_of({x.shape.begin(), x.shape.begin() + static_cast<long>(d)}), inner = count_of({x.shape.begin() + static_cast<long>(d) + 1, x.shape.end()});
-    Dims shape = x.shape;
-    shape[d] = count;
-    x = build_.reshape(build_.take(build_.reshape(x, {outer, size, inner}), build_.constant(std::move(places), {1, count, 1}, 'i')), shape);
+    x = take_places(x, d, std::move(places));
   }
   return x;
 }
 
 TensorRef Lowering::distance(const TensorRef& a, const TensorRef& b, double p, double eps, bool keep) {
-  if (p != 2.0) Arguments::refuse(fmt::format("of order {}", p));
   const TensorRef apart = build_.apply("$0 - $1 + " + number_text(eps), {"$g", "-$g"}, {a, b});
+  const std::vector<int> last{apart.rank() - 1};
+  if (std::isinf(p) || p == 1.0) {
+    const TensorRef size = build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {apart});
+    return p == 1.0 ? build_.sum(size, last, keep) : build_.reduce(size, last, keep, engine::Reduction::largest);
+  }
+  if (p != 2.0) {
+    const std::string order = number_text(p), less = number_text(p - 1.0), root = number_text(1.0 / p);
+    const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order), {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {apart});
+    return build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)}, {build_.sum(powers, last, keep)});
+  }
   const TensorRef square = build_.apply("$0 * $0", {"2.0f * $g * $0"}, {apart});
   return build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"}, {build_.sum(square, {apart.rank() - 1}, keep)});
 }
@@ -238,8 +243,11 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
   }
   if (op == "triplet_margin_loss") {
     const double p = in.number("p", 2.0), eps = in.number("eps", 1e-6);
-    if (in.boolean("swap", false)) Arguments::refuse("swaps");
-    const TensorRef a = floats("anchor"), near = distance(a, floats("positive"), p, eps, false), far = distance(a, floats("negative"), p, eps, false);
+    const TensorRef a = floats("anchor"), near = distance(a, floats("positive"), p, eps, false);
+    TensorRef far = distance(a, floats("negative"), p, eps, false);
+    if (in.boolean("swap", false))
+      far = build_.apply("$0 < $1 ? $0 : $1", {"$0 < $1 ? $g : $0 == $1 ? 0.5f * $g : 0.0f", "$1 < $0 ? $g : $0 == $1 ? 0.5f * $g : 0.0f"},
+                         {far, distance(floats("positive"), floats("negative"), p, eps, false)});
     return reduced(above_zero("$0 - $1 + " + number_text(in.number("margin", 1.0)), {"$g", "-$g"}, {near, far}));
   }
   if (op == "margin_ranking_loss")
@@ -251,8 +259,13 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
   if (op == "soft_margin_loss")
     return reduced(build_.apply("sycl::log1p(sycl::exp(-$1 * $0))", {"-$1 * $g * logistic(-$1 * $0)", ""}, {floats("self"), floats("target")}));
   if (op == "poisson_nll_loss") {
-    if (in.boolean("full", false)) Arguments::refuse("adds Stirling's term");
     const std::string eps = number_text(in.number("eps", 1e-8));
+    if (in.boolean("full", false)) {  // with Stirling's approximation of log(target!)
+      const TensorRef x = floats("input"), t = floats("target");
+      const TensorRef each = in.boolean("log_input", true) ? build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {x, t})
+                                                           : build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps), {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""}, {x, t});
+      return reduced(build_.apply("$0 + ($1 > 1.0f ? $1 * sycl::log($1) - $1 + 0.5f * sycl::log(6.28318531f * $1) : 0.0f)", {"$g", ""}, {each, t}));
+    }
     if (in.boolean("log_input", true)) return reduced(build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {floats("input"), floats("target")}));
     return reduced(build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps), {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""}, {floats("input"), floats("target")}));
   }
@@ -276,11 +289,22 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
       if (left.find(c) == std::string::npos || right.find(c) == std::string::npos) result += c;
     return one(einsum(left + "," + right + "->" + result, {a, b}));
   }
-  if (op == "cdist" && in.number("p", 2.0) == 2.0) {
+  if (op == "multi_margin_loss") {  // how far each class comes within a margin of the right one
+    const TensorRef x = floats("self"), target = in.tensor("target");
+    const Dim classes = x.shape.back(), rows = count_of({x.shape.begin(), x.shape.end() - 1});
+    const TensorRef flat = build_.reshape(x, {rows, classes}), by = build_.reshape(target, {rows, 1});
+    const std::string margin = number_text(in.number("margin", 1.0)), scale = number_text(1.0 / double(classes.fixed));
+    TensorRef over = above_zero("$0 - $1 + " + margin, {"$g", "-$g"}, {flat, gather(flat, by, 1)});
+    if (in.number("p", 1.0) == 2.0) over = build_.apply("$0 * $0", {"2.0f * $g * $0"}, {over});
+    if (in.has("weight")) over = build_.apply("$0 * $1", {"$g * $1", ""}, {over, index(in.tensor("weight"), {by})});
+    const TensorRef others = build_.apply("$1 == $2 ? 0.0f : $0 * " + scale, {"$1 == $2 ? 0.0f : $g * " + scale, "", ""}, {over, by, build_.arange(classes, 0, 1, 'i')});
+    return reduced(build_.reshape(build_.sum(others, {1}, false), target.shape));
+  }
+  if (op == "cdist") {
     TensorRef a = floats("x1"), b = floats("x2");
     a.shape.insert(a.shape.end() - 1, Dim(1)), a.strides.insert(a.strides.end() - 1, Dim(0));
     b.shape.insert(b.shape.end() - 2, Dim(1)), b.strides.insert(b.strides.end() - 2, Dim(0));
-    return one(distance(a, b, 2.0, 0.0, false));
+    return one(distance(a, b, in.number("p", 2.0), 0.0, false));
   }
   if (op == "cross" || op == "linalg_cross") {
     const TensorRef a = floats("self"), b = floats("other");
@@ -293,21 +317,35 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
   }
   if (op == "diag_embed") {
     const TensorRef x = in.tensor("self");
-    if (in.integer("offset", 0) != 0 || in.integer("dim1", -2) != -2 || in.integer("dim2", -1) != -1) Arguments::refuse("is off the middle");
-    const Dim size = x.shape.back();
+    const int rank = x.rank() + 1;
+    const std::int64_t offset = in.integer("offset", 0), shift = std::max<std::int64_t>(0, -offset);
+    if (in.dim("dim1", -2, rank) != rank - 2 || in.dim("dim2", -1, rank) != rank - 1) Arguments::refuse("puts its diagonal into other dimensions than the last two");
+    const Dim size = x.shape.back() + Dim(std::abs(offset));
     const TensorRef i = build_.reshape(build_.arange(size, 0, 1, 'i'), {size, 1}), j = build_.reshape(build_.arange(size, 0, 1, 'i'), {1, size});
-    TensorRef wide = x;
+    std::vector<std::pair<std::int64_t, std::int64_t>> pads(x.shape.size());
+    pads.back() = {shift, std::abs(offset) - shift};
+    TensorRef wide = build_.read(offset == 0 ? x : build_.pad(x, pads, 0.0));  // by rows
     wide.shape.emplace_back(1), wide.strides.emplace_back(0);
-    return one(build_.apply("$1 == $2 ? $0 : 0", {"$1 == $2 ? $g : 0.0f", "", ""}, {wide, i, j}, in.out_type()));
+    const std::string on = fmt::format("$2 - $1 == {}", offset);
+    return one(build_.apply(on + " ? $0 : 0", {on + " ? $g : 0.0f", "", ""}, {wide, i, j}, in.out_type()));
+  }
+  if (op == "dist") {
+    const TensorRef a = floats("self"), b = floats("other");
+    const Dims shape = broadcast(a.shape, b.shape);
+    const auto flat = [&](const TensorRef& x) { return build_.reshape(build_.expand(x, shape), {1, count_of(shape)}); };
+    return one(build_.reshape(distance(flat(a), flat(b), in.number("p", 2.0), 0.0, false), {}));
   }
   if (op == "addmv") return one(build_.apply("$0 + $1", {"$g", "$g"}, {in.tensor("self"), product(in.tensor("mat"), in.tensor("vec"))}));
-  if (op == "hstack" || op == "vstack") {
+  if (op == "hstack" || op == "vstack" || op == "dstack" || op == "column_stack") {
     auto parts = in.tensors("tensors");
     for (TensorRef& part : parts) {
       part = cast(part, in.out_type());
       if (op == "vstack" && part.rank() < 2) part = build_.reshape(part, {1, count_of(part.shape)});
+      if (op == "column_stack" && part.rank() < 2) part = build_.reshape(part, {count_of(part.shape), 1});
+      if (op == "dstack" && part.rank() < 2) part = build_.reshape(part, {1, count_of(part.shape), 1});
+      if (op == "dstack" && part.rank() == 2) part = build_.reshape(part, {part.shape[0], part.shape[1], 1});
     }
-    return one(build_.cat(parts, op == "hstack" && parts[0].rank() > 1 ? 1 : 0));
+    return one(build_.cat(parts, op == "dstack" ? 2 : op == "column_stack" || (op == "hstack" && parts[0].rank() > 1) ? 1 : 0));
   }
   if (op == "meshgrid") {
     auto parts = in.tensors("tensors");

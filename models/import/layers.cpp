@@ -194,7 +194,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     };
     o.stride = values("stride", 1), o.padding = values("padding", 0), o.dilation = values("dilation", 1), o.output_padding = values("output_padding", 0);
     const bool single = x.shape.size() == spatial + 1;
-    if (single || x.rank() != w.rank()) Arguments::refuse("has no batch");
+    if (single) x = unsqueezed(x, 0);
+    if (x.rank() != w.rank()) Arguments::refuse("has an input of another number of dimensions");
     if (in.text("padding", "") == "same") {
       std::vector<std::pair<std::int64_t, std::int64_t>> pads(x.shape.size());
       for (std::size_t i = 0; i < spatial; ++i) {
@@ -204,7 +205,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
       }
       x = build_.pad(x, pads, 0.0);
     }
-    return one(build_.convolution(x, w, in.tensor_or_none("bias"), o));
+    return one(build_.reshape(build_.convolution(x, w, in.tensor_or_none("bias"), o), in.out_shape()));
   }
   static const std::set<std::string> pools{"max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d", "max_pool2d_with_indices"};
   if (pools.contains(op)) {
@@ -241,11 +242,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     if (in.has("divisor_override")) Arguments::refuse("has a divisor of its own");
     return one(build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
   }
-  if (op == "adaptive_avg_pool3d") {
-    const Dims out = in.out_shape();
-    if (!out[2].is(1) || !out[3].is(1) || !out[4].is(1)) Arguments::refuse("gives more than one element of each channel");
-    return one(build_.mean(in.tensor("self"), {2, 3, 4}, true));
-  }
   if (op == "_weight_norm") {  // v, and its length along all dimensions but one
     const TensorRef v = in.tensor("v"), g = in.tensor("g");
     const int d = in.dim("dim", 0, v.rank());
@@ -255,7 +251,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     const TensorRef square = build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {v}), others, true);
     return one(build_.apply("$0 * $1 / sycl::sqrt($2)", {"$g * $1 / sycl::sqrt($2)", "$g * $0 / sycl::sqrt($2)", "-0.5f * $g * $r / $2"}, {v, g, square}));
   }
-  if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d")) {
+  if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d") ||
+      op.starts_with("upsample_trilinear3d")) {
     const TensorRef x = in.tensor(in.has("input") ? "input" : "self");
     std::vector<std::int64_t> size;
     const Dims out = in.out_shape();

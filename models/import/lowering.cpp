@@ -135,7 +135,8 @@ void Lowering::bind_inputs() {
 void Lowering::run() {
   bind_symbols();
   const auto writes = [](const ExportedNode& node) {  // into a part of something, or something that others see
-    static const std::set<std::string> some{"copy_", "fill_", "zero_", "masked_fill_", "index_put_", "add_", "mul_", "sub_", "div_", "clamp_"};
+    static const std::set<std::string> some{"copy_", "fill_", "zero_", "masked_fill_", "index_put_", "add_", "mul_", "sub_", "div_", "clamp_", "uniform_", "normal_", "bernoulli_", "exponential_",
+                                            "scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_fill_"};
     return node.target.starts_with("aten.") && some.contains(node.target.substr(5, node.target.rfind('.') - 5));
   };
   copies_ = std::ranges::any_of(program_.graph.nodes, writes);
@@ -246,7 +247,7 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
       {"multiply", "mul"}, {"subtract", "sub"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"absolute", "abs"},
       {"negative", "neg"}, {"special_expit", "sigmoid"}, {"special_erf", "erf"}, {"special_log1p", "log1p"}, {"special_expm1", "expm1"}, {"special_softmax", "softmax"},
       {"special_log_softmax", "log_softmax"}, {"special_logsumexp", "logsumexp"}, {"arctan", "atan"}, {"arcsin", "asin"}, {"arccos", "acos"}, {"swapdims", "transpose"},
-      {"moveaxis", "movedim"}, {"row_stack", "vstack"}, {"feature_alpha_dropout", "alpha_dropout"}, {"arctan2", "atan2"}, {"fix", "trunc"}};
+      {"moveaxis", "movedim"}, {"row_stack", "vstack"}, {"arctan2", "atan2"}, {"fix", "trunc"}};
   if (const auto other = other_names.find(op); other != other_names.end()) op = other->second;
   if (in_place) {
     const std::string self = in.first_name("self");
@@ -267,8 +268,16 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     made = *views;
   else if (auto created = lower_made(op, in, type))
     made = {copies_ ? build_.dense(*created) : *created};
+  else if (auto drawn = lower_random(op, in, type))
+    made = {*drawn};
+  else if (auto windows = lower_windows(op, in))
+    made = *windows;
   else if (auto layers = lower_layers(op, in))
     made = *layers;
+  else if (auto scattered = lower_scatter(op, in))
+    made = *scattered;
+  else if (auto sampled = lower_sampling(op, in))
+    made = *sampled;
   else if (auto indexed = lower_indexing(op, in))
     made = *indexed;
   else if (auto loss = lower_losses(op, in))

@@ -52,6 +52,10 @@ class Lowering {
   std::optional<std::vector<TensorRef>> lower_views(const std::string& op, const class Arguments& in);
   std::optional<std::vector<TensorRef>> lower_layers(const std::string& op, const class Arguments& in);
   std::optional<std::vector<TensorRef>> lower_indexing(const std::string& op, const class Arguments& in);
+  std::optional<std::vector<TensorRef>> lower_scatter(const std::string& op, const class Arguments& in);
+  std::optional<std::vector<TensorRef>> lower_windows(const std::string& op, const class Arguments& in);
+  std::optional<std::vector<TensorRef>> lower_sampling(const std::string& op, const class Arguments& in);
+  std::optional<TensorRef> lower_random(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_made(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_losses(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
@@ -63,7 +67,25 @@ class Lowering {
   TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
   TensorRef einsum(const std::string& equation, std::vector<TensorRef> operands);
+  // A tensor with its indexed dimensions side by side, and one number for all of them: [before, along, behind] by [shape].
+  struct Indexed {
+    TensorRef turned, flat;
+    std::vector<int> order;
+    Dims before, shape, behind;
+    Dim along = 1;
+    Dims result() const;
+  };
+  Indexed indexed(const TensorRef& src, const std::vector<std::optional<TensorRef>>& indices);
   TensorRef index(const TensorRef& src, const std::vector<std::optional<TensorRef>>& indices);
+  TensorRef index_put(const TensorRef& src, const std::vector<std::optional<TensorRef>>& indices, const TensorRef& values, bool add);
+  TensorRef gather(const TensorRef& src, const TensorRef& by, int dim);
+  TensorRef scatter(const TensorRef& src, const TensorRef& by, int dim, const TensorRef& values, const std::string& how, bool include_self);
+  TensorRef embedding_bag(const class Arguments& in);
+  TensorRef size_value(const Dim& size);  // a size as an integer of the program
+  // Elements at these places along a dimension; a matrix [to, from] along a dimension.
+  TensorRef take_places(const TensorRef& src, std::size_t dim, std::vector<std::int32_t> places);
+  TensorRef mapped(const TensorRef& src, std::size_t dim, const std::vector<float>& matrix);
+  TensorRef grid_sample(const class Arguments& in);
   TensorRef resize(const TensorRef& src, const std::vector<std::int64_t>& size, bool linear, bool align, const std::vector<double>& scales);
   TensorRef stored_constant(const std::string& name);
   int parameter_of(const std::string& name, bool frozen);
@@ -88,6 +110,11 @@ class Lowering {
   bool writes_in_place_ = false;
   bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
 };
+
+// [before, along, behind] around a dimension.
+inline Dims around(const TensorRef& x, int dim) {
+  return {count_of({x.shape.begin(), x.shape.begin() + dim}), x.shape[static_cast<std::size_t>(dim)], count_of({x.shape.begin() + dim + 1, x.shape.end()})};
+}
 
 // The arguments of a node by name, as tensors, numbers and sizes.
 class Arguments {

@@ -47,6 +47,15 @@ const std::map<std::string, Line>& unary() {
       {"acosh", {"sycl::acosh($0)", {"$g / sycl::sqrt($0 * $0 - 1.0f)"}}},
       {"atanh", {"sycl::atanh($0)", {"$g / (1.0f - $0 * $0)"}}},
       {"frac", {"$0 - sycl::trunc($0)", {"$g"}}},
+      {"erfinv", {"inverse_erf($0)", {"$g * 0.886226925f * sycl::exp($r * $r)"}}},
+      {"lgamma", {"sycl::lgamma($0)", {"$g * digamma_of($0)"}}},
+      {"digamma", {"digamma_of($0)", {"$g * trigamma_of($0)"}}},
+      {"sinc",
+       {"$0 == 0 ? 1.0f : sycl::sinpi($0) / (3.14159265f * $0)",
+        {"$0 == 0 ? 0.0f : $g * (sycl::cospi($0) - sycl::sinpi($0) / (3.14159265f * $0)) / $0"}}},
+      {"special_ndtr", {"0.5f * sycl::erfc(-0.707106781f * $0)", {"$g * 0.39894228f * sycl::exp(-0.5f * $0 * $0)"}}},
+      {"special_entr", {"$0 > 0 ? -$0 * sycl::log($0) : $0 == 0 ? 0.0f : -__builtin_inff()", {"-$g * (sycl::log($0) + 1.0f)"}}},
+      {"rad2deg", {"$0 * 57.2957795f", {"$g * 57.2957795f"}}},
       {"deg2rad", {"$0 * 0.0174532925f", {"$g * 0.0174532925f"}}},
       {"floor", {"sycl::floor($0)", {""}}},
       {"ceil", {"sycl::ceil($0)", {""}}},
@@ -88,6 +97,13 @@ const std::map<std::string, Line>& binary() {
       {"bitwise_and", {"$0 & $1", {"", ""}}},
       {"bitwise_or", {"$0 | $1", {"", ""}}},
       {"bitwise_xor", {"$0 ^ $1", {"", ""}}},
+      {"__lshift__", {"$0 << $1", {"", ""}}},
+      {"__rshift__", {"$0 >> $1", {"", ""}}},
+      {"bitwise_left_shift", {"$0 << $1", {"", ""}}},
+      {"bitwise_right_shift", {"$0 >> $1", {"", ""}}},
+      {"logaddexp2",
+       {"($0 > $1 ? $0 : $1) + 1.44269504f * sycl::log1p(sycl::exp2(-sycl::fabs($0 - $1)))",
+        {"$g * logistic(0.693147181f * ($0 - $1))", "$g * logistic(0.693147181f * ($1 - $0))"}}},
       {"floor_divide", {"floor_div($0, $1)", {"", ""}}},
       {"remainder", {"floor_mod($0, $1)", {"$g", ""}}},
       {"logaddexp", {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
@@ -109,6 +125,10 @@ std::vector<std::string> texts(const std::vector<const char*>& from) { return {f
 std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const Arguments& in, char type) {
   const auto floats = [&](const char* name) { return cast(in.tensor(name), 'f'); };
   if (const auto found = unary().find(op); found != unary().end()) {
+    if (op == "round" && in.integer("decimals", 0) != 0) {
+      const double scale = std::pow(10.0, double(in.integer("decimals", 0)));
+      return build_.apply(fmt::format("sycl::rint($0 * {0}) / {0}", number_text(scale)), {""}, {floats("self")});
+    }
     if (op == "relu" && type == 'i') return build_.apply("$0 < 0 ? 0 : $0", {""}, {in.tensor("self")}, 'i');
     return build_.apply(found->second.value, texts(found->second.gradients), {floats("self")});
   }
@@ -142,7 +162,7 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     return build_.apply(common == 'f' ? "sycl::trunc($0 / $1)" : "$0 / $1", {"", ""}, {a, b}, type);
   }
   if (op == "fmod") return build_.apply("sycl::fmod((float)$0, (float)$1)", {"$g", ""}, {in.tensor("self"), in.tensor("other")}, type);
-  if (op == "pow") {
+  if (op == "pow" || op == "float_power") {
     if (!in.is_tensor("exponent")) {
       const double p = in.number("exponent", 1.0);
       const TensorRef x = in.tensor("self");
@@ -165,6 +185,7 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   if (op == "logical_not") return build_.apply("$0 == 0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "bitwise_not") return build_.apply(type == 'b' ? "$0 == 0 ? 1 : 0" : "~$0", {""}, {in.tensor("self")}, type);
   if (op == "isfinite") return build_.apply("sycl::fabs((float)$0) < __builtin_inff() ? 1 : 0", {""}, {in.tensor("self")}, 'b');
+  if (op == "signbit") return build_.apply("$0 < 0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "heaviside") return build_.apply("$0 > 0 ? 1.0f : $0 == 0 ? $1 : 0.0f", {"", ""}, {floats("self"), floats("values")});
   if (op == "isnan") return build_.apply("$0 != $0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "isinf") return build_.apply("sycl::fabs((float)$0) == __builtin_inff() ? 1 : 0", {""}, {in.tensor("self")}, 'b');
@@ -185,6 +206,10 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   }
   if (op == "leaky_relu") {
     const std::string slope = n(in.number("negative_slope", 0.01));
+    return build_.apply(fmt::format("$0 > 0 ? $0 : $0 * {}", slope), {fmt::format("$0 > 0 ? $g : $g * {}", slope)}, {in.tensor("self")});
+  }
+  if (op == "rrelu" && !in.boolean("training", false)) {
+    const std::string slope = n(0.5 * (in.number("lower", 0.125) + in.number("upper", 1.0 / 3.0)));
     return build_.apply(fmt::format("$0 > 0 ? $0 : $0 * {}", slope), {fmt::format("$0 > 0 ? $g : $g * {}", slope)}, {in.tensor("self")});
   }
   if (op == "prelu" || op == "_prelu_kernel") {
@@ -257,11 +282,19 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
                         {"$g", fmt::format("$g * {} / $2", value), fmt::format("-$g * {} * $1 / ($2 * $2)", value)},
                         {in.tensor("self"), in.tensor("tensor1"), in.tensor("tensor2")});
   }
-  if (op == "dropout" || op == "native_dropout" || op == "feature_dropout" || op == "alpha_dropout") {
+  if (op == "dropout" || op == "native_dropout" || op == "feature_dropout" || op == "alpha_dropout" || op == "feature_alpha_dropout") {
     const double p = in.number("p", 0.5);
     const TensorRef x = in.tensor("input");
     if (p == 0.0 || !in.boolean("train", true) || !options_.dropout) return x;
-    if (op == "alpha_dropout") Arguments::refuse("only plain dropout is supported");
+    if (op.ends_with("alpha_dropout")) {  // dropped elements become the value that keeps mean and variance of SELU
+      constexpr double dropped = -1.7580993408473766;
+      const double scale = 1.0 / std::sqrt((1.0 - p) * (1.0 + p * dropped * dropped)), shift = -scale * p * dropped;
+      Dims thin = x.shape;  // of whole channels: one number each
+      for (std::size_t i = 2; op.starts_with("feature") && i < thin.size(); ++i) thin[i] = 1;
+      const TensorRef kept = build_.random(thin, false);
+      const std::string keep = "$1 >= " + n(p);
+      return build_.apply(fmt::format("({} ? $0 : {}) * {} + {}", keep, n(dropped), n(scale), n(shift)), {fmt::format("{} ? $g * {} : 0.0f", keep, n(scale)), ""}, {x, kept});
+    }
     if (op == "feature_dropout") {  // whole channels
       Dims thin = x.shape;
       for (std::size_t i = 2; i < thin.size(); ++i) thin[i] = 1;

@@ -15,59 +15,8 @@ using engine::number_text;
 
 }  // namespace
 
-// Elements by one index per leading dimension that is not left out, as PyTorch has it.
-TensorRef Lowering::index(const TensorRef& given, const std::vector<std::optional<TensorRef>>& indices) {
-  TensorRef src = build_.read(given);
-  std::vector<int> by, others;
-  for (int d = 0; d < src.rank(); ++d) (static_cast<std::size_t>(d) < indices.size() && indices[static_cast<std::size_t>(d)] ? by : others).push_back(d);
-  if (by.empty()) return src;
-  const bool together = by.back() - by.front() + 1 == static_cast<int>(by.size());
-  const int place = together ? by.front() : 0;  // where the index's dimensions come to stand
-  std::vector<int> order(others.begin(), others.begin() + place);
-  order.insert(order.end(), by.begin(), by.end());
-  order.insert(order.end(), others.begin() + place, others.end());
-  Dims shape;
-  for (int d : by) {
-    const TensorRef& one = *indices[static_cast<std::size_t>(d)];
-    if (one.type == 'b') Arguments::refuse("takes elements by a mask: how many depends on the data");
-    shape = broadcast(shape, one.shape);
-  }
-  // One number for all indexed dimensions together.
-  TensorRef flat;
-  Dim along = 1;
-  for (std::size_t i = by.size(); i-- > 0;) {
-    const Dim size = src.shape[static_cast<std::size_t>(by[i])];
-    const TensorRef one = *indices[static_cast<std::size_t>(by[i])];
-    const TensorRef wide = size.constant() ? build_.full({}, static_cast<double>(size.fixed), 'i')
-                                           : build_.reshape(build_.slice(build_.arange(size + Dim(1), 0, 1, 'i'), 0, size, 1), {});
-    const TensorRef inside = build_.apply("$0 < 0 ? $0 + $1 : $0", {"", ""}, {one, wide}, 'i');
-    const TensorRef step = along.constant() ? build_.full({}, static_cast<double>(along.fixed), 'i')
-                                            : build_.reshape(build_.slice(build_.arange(along + Dim(1), 0, 1, 'i'), 0, along, 1), {});
-    flat = flat.exists() ? build_.apply("$0 + $1 * $2", {"", "", ""}, {flat, inside, step}, 'i') : inside;
-    along = along * size;
-  }
-  flat = build_.dense(build_.expand(flat, shape));
-  const TensorRef turned = build_.permute(src, order);
-  Dims before(turned.shape.begin(), turned.shape.begin() + place), behind(turned.shape.begin() + place + static_cast<long>(by.size()), turned.shape.end());
-  const TensorRef taken = build_.take(build_.reshape(turned, {count_of(before), along, count_of(behind)}), build_.reshape(flat, {1, count_of(shape), 1}));
-  Dims out = before;
-  out.insert(out.end(), shape.begin(), shape.end());
-  out.insert(out.end(), behind.begin(), behind.end());
-  return build_.reshape(taken, out);
-}
-
 std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string& op, const Arguments& in) {
   const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
-  const auto around = [&](const TensorRef& x, int d) {  // [before, along, behind]
-    return Dims{count_of({x.shape.begin(), x.shape.begin() + d}), x.shape[static_cast<std::size_t>(d)], count_of({x.shape.begin() + d + 1, x.shape.end()})};
-  };
-  const auto gather = [&](const TensorRef& x, const TensorRef& by, int d) {
-    TensorRef cut = x;  // other dimensions may be longer than the index's
-    for (int i = 0; i < x.rank(); ++i)
-      if (i != d && !(x.shape[static_cast<std::size_t>(i)] == by.shape[static_cast<std::size_t>(i)]))
-        cut = build_.slice(cut, i, 0, by.shape[static_cast<std::size_t>(i)]);
-    return build_.reshape(build_.take(build_.reshape(cut, around(cut, d)), build_.reshape(by, around(by, d))), by.shape);
-  };
   if (op == "sum" || op == "mean" || op == "amax" || op == "amin" || op == "prod" || op == "any" || op == "all" ||
       ((op == "max" || op == "min") && !in.has("other") && in.node().outputs.size() < 2)) {
     TensorRef x = in.tensor("self");
@@ -121,6 +70,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const double p = in.number(op == "norm" ? "p" : "ord", 2.0);
     const auto dims = in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{};
     const bool keep = in.boolean("keepdim", false);
+    if (p == 0.0) return one(build_.sum(build_.apply("$0 != 0 ? 1.0f : 0.0f", {""}, {x}), dims, keep));
     if (p == 1.0) return one(build_.sum(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep));
     if (std::isinf(p)) return one(build_.reduce(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep, p > 0 ? Reduction::largest : Reduction::smallest));
     if (p != 2.0) {
@@ -132,14 +82,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
   }
   if (op == "cosine_similarity" || op == "normalize") return {};
   if (op == "index") return one(index(in.tensor("self"), in.optional_tensors("indices")));
-  if (op == "index_put") {  // by a mask over the leading dimensions
-    const auto by = in.optional_tensors("indices");
-    const TensorRef x = in.tensor("self"), values = in.tensor("values");
-    if (by.size() != 1 || !by[0] || by[0]->type != 'b' || in.boolean("accumulate", false) || !count_of(values.shape).is(1)) Arguments::refuse("writes anything but one number where a mask is set");
-    TensorRef mask = *by[0];
-    while (mask.rank() < x.rank()) mask.shape.emplace_back(1), mask.strides.emplace_back(0);
-    return one(build_.apply("$1 != 0 ? $2 : $0", {"$1 != 0 ? 0.0f : $g", "", "$1 != 0 ? $g : 0.0f"}, {x, mask, build_.reshape(cast(values, in.out_type()), {})}, in.out_type()));
-  }
   if (op == "take_along_dim" && in.has("dim")) {
     const TensorRef x = build_.read(in.tensor("self")), by = in.tensor("indices");
     const int d = in.dim("dim", 0, x.rank());
@@ -153,26 +95,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     by.back() = in.tensor("index");
     return one(index(x, by));
   }
-  if (op == "scatter" || op == "scatter_add" || op == "index_add" || op == "index_copy" || op == "index_fill") {
-    const TensorRef x = build_.read(in.tensor("self"));
-    TensorRef by = in.tensor("index");
-    if (in.has("reduce")) Arguments::refuse("reduces");
-    const int d = in.dim("dim", 0, x.rank());
-    const auto k = static_cast<std::size_t>(d);
-    Dims along = x.shape;
-    along[k] = count_of(by.shape);
-    if (op.starts_with("index_")) {  // one list for all
-      by = build_.reshape(by, {1, along[k], 1});
-      TensorRef what = op == "index_fill" ? in.tensor("value") : in.tensor("source");
-      if (op == "index_add" && in.number("alpha", 1.0) != 1.0) what = build_.apply("$0 * $1", {"$g * $1", ""}, {what, build_.full({}, in.number("alpha", 1.0), 'f')});
-      what = build_.reshape(build_.expand(cast(what, in.out_type()), along), around(build_.expand(cast(what, in.out_type()), along), d));
-      return one(build_.reshape(build_.put(build_.reshape(x, around(x, d)), by, what, op == "index_add"), x.shape));
-    }
-    for (int i = 0; i < x.rank(); ++i)
-      if (i != d && !(x.shape[static_cast<std::size_t>(i)] == by.shape[static_cast<std::size_t>(i)])) Arguments::refuse("has an index of another shape");
-    TensorRef what = build_.expand(cast(in.tensor(in.has("src") ? "src" : "value"), in.out_type()), by.shape);
-    return one(build_.reshape(build_.put(build_.reshape(x, around(x, d)), build_.reshape(by, around(by, d)), build_.reshape(what, around(what, d)), op == "scatter_add"), x.shape));
-  }
   if (op == "aminmax") {
     const TensorRef x = cast(in.tensor("self"), 'f');
     const auto dims = in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{};
@@ -183,18 +105,50 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const TensorRef x = in.tensor("self");
     return one(build_.sum(cast(cast(x, 'b'), 'i'), in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{}, false));
   }
-  if (op == "median" && in.node().outputs.size() > 1) {  // the lower of the two in the middle
+  if (op == "median" || op == "kthvalue") {  // of two in the middle the lower
+    TensorRef x = build_.read(in.tensor("self"));
+    if (in.node().outputs.size() < 2) x = build_.reshape(x, {count_of(x.shape)});
+    const int d = in.dim("dim", -1, x.rank());
+    const Dim size = x.shape[static_cast<std::size_t>(d)];
+    if (!size.constant()) Arguments::refuse("goes along the batch");
+    const TensorRef by = build_.slice(build_.order(x, d, size, false), d, op == "median" ? (size.fixed - 1) / 2 : in.integer("k", 1) - 1, 1);
+    return std::vector<TensorRef>{build_.reshape(gather(x, by, d), in.out_shape()), build_.reshape(by, in.out_shape())};
+  }
+  if (op == "quantile" && !in.is_tensor("q") && in.has("dim") && in.text("interpolation", "linear") == "linear") {
     const TensorRef x = build_.read(in.tensor("self"));
     const int d = in.dim("dim", -1, x.rank());
     const Dim size = x.shape[static_cast<std::size_t>(d)];
     if (!size.constant()) Arguments::refuse("goes along the batch");
-    const TensorRef by = build_.slice(build_.order(x, d, size, false), d, (size.fixed - 1) / 2, 1);
-    return std::vector<TensorRef>{build_.reshape(gather(x, by, d), in.out_shape()), build_.reshape(by, in.out_shape())};
+    const double rank = in.number("q", 0.5) * double(size.fixed - 1), low = std::floor(rank);
+    const TensorRef order = build_.order(x, d, size, false);
+    const auto at = [&](double k) { return gather(x, build_.slice(order, d, static_cast<std::int64_t>(k), 1), d); };
+    const std::string part = number_text(rank - low);
+    return one(build_.reshape(build_.apply("$0 + " + part + " * ($1 - $0)", {"$g * (1.0f - " + part + ")", "$g * " + part}, {at(low), at(std::ceil(rank))}), in.out_shape()));
+  }
+  if (op == "nansum" || op == "nanmean") {
+    const TensorRef x = cast(in.tensor("self"), 'f');
+    const auto dims = in.has("dim") ? in.dims("dim", x.rank()) : std::vector<int>{};
+    const bool keep = in.boolean("keepdim", false);
+    const TensorRef sum = build_.sum(build_.apply("$0 == $0 ? $0 : 0.0f", {"$0 == $0 ? $g : 0.0f"}, {x}), dims, keep);
+    if (op == "nansum") return one(sum);
+    const TensorRef count = build_.sum(build_.apply("$0 == $0 ? 1.0f : 0.0f", {""}, {x}), dims, keep);
+    return one(build_.apply("$0 / $1", {"$g / $1", ""}, {sum, count}));
   }
   if (op == "gather") return one(gather(build_.read(in.tensor("self")), in.tensor("index"), in.dim("dim", 0, in.tensor("self").rank())));
   if (op == "cumsum") {
     const TensorRef x = cast(in.tensor("self"), in.out_type());
     return one(x.rank() == 0 ? x : build_.cumulative_sum(x, in.dim("dim", 0, x.rank())));
+  }
+  if (op == "cumprod" || op == "logcumsumexp") {
+    const TensorRef x = cast(in.tensor("self"), in.out_type());
+    const int d = in.dim("dim", 0, x.rank());
+    return one(x.rank() == 0 ? x : op == "cumprod" ? build_.cumulative_product(x, d) : build_.cumulative_log_sum(x, d));
+  }
+  if (op == "cummax" || op == "cummin") {
+    const TensorRef x = build_.read(in.tensor("self"));
+    const int d = in.dim("dim", 0, x.rank());
+    const TensorRef by = build_.cumulative_order(x, d, op == "cummax");
+    return std::vector<TensorRef>{gather(x, by, d), by};
   }
   if (op == "diff") {
     TensorRef x = in.tensor("self");
@@ -216,6 +170,10 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     TensorRef x = in.tensor("self");
     if (!in.has("dim")) x = build_.reshape(x, {count_of(x.shape)});
     return one(build_.reshape(build_.order(x, in.dim("dim", 0, x.rank()), 1, op == "argmax"), in.out_shape()));
+  }
+  if (op == "msort") {
+    const TensorRef x = build_.read(in.tensor("self"));
+    return one(gather(x, build_.order(x, 0, x.shape[0], false), 0));
   }
   if (op == "topk" || op == "sort" || op == "argsort" || op == "max" || op == "min") {
     const TensorRef x = build_.read(in.tensor("self"));
@@ -268,9 +226,12 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
   if (op == "binary_cross_entropy_with_logits")
     return reduced(build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))", {"(logistic($0) - $1) * $g", "-$0 * $g"},
                                 {in.tensor("self"), cast(in.tensor("target"), 'f')}));
-  if (op == "binary_cross_entropy" && !in.has("weight"))
-    return reduced(build_.apply("-$1 * sycl::fmax(sycl::log($0), -100.0f) - (1.0f - $1) * sycl::fmax(sycl::log1p(-$0), -100.0f)",
+  if (op == "binary_cross_entropy") {
+    TensorRef each = (build_.apply("-$1 * sycl::fmax(sycl::log($0), -100.0f) - (1.0f - $1) * sycl::fmax(sycl::log1p(-$0), -100.0f)",
                                 {"$g * ($0 - $1) / sycl::fmax($0 * (1.0f - $0), 1e-12f)", ""}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    if (in.has("weight")) each = build_.apply("$0 * $1", {"$g * $1", ""}, {each, in.tensor("weight")});
+    return reduced(each);
+  }
   if (op == "kl_div") {
     const bool log_target = in.boolean("log_target", false);
     return reduced(log_target ? build_.apply("sycl::exp($1) * ($1 - $0)", {"-sycl::exp($1) * $g", ""}, {in.tensor("self"), in.tensor("target")})
@@ -282,9 +243,19 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     const int d = x.rank() == 1 ? 0 : 1;
     if (op == "cross_entropy_loss") x = log_softmax(x, d);
     const double smoothing = in.number("label_smoothing", 0.0);
+    const auto by_class = [&](const TensorRef& weights) {
+      Dims shape(x.shape.size(), Dim(1));
+      shape[static_cast<std::size_t>(d)] = weights.shape[0];
+      return build_.reshape(weights, shape);
+    };
     if (target.type == 'f') {  // probabilities
-      if (in.has("weight") || smoothing != 0.0) Arguments::refuse("has weights beside probabilities");
-      const TensorRef each = build_.apply("-$0", {"-$g"}, {build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, target}), {d}, false)});
+      TensorRef share = target;
+      if (smoothing != 0.0) {
+        const std::string keep = number_text(1.0 - smoothing), even = number_text(smoothing / double(x.shape[static_cast<std::size_t>(d)].fixed));
+        share = build_.apply(fmt::format("$0 * {} + {}", keep, even), {"$g * " + keep}, {share});
+      }
+      if (in.has("weight")) share = build_.apply("$0 * $1", {"$g * $1", ""}, {share, by_class(in.tensor("weight"))});
+      const TensorRef each = build_.apply("-$0", {"-$g"}, {build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, share}), {d}, false)});
       return reduced(each);
     }
     const std::int64_t ignored = in.integer("ignore_index", -100);
@@ -304,8 +275,8 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
       counts = build_.apply("$0 * $1", {"", ""}, {counts, of});
     }
     if (smoothing != 0.0) {
-      if (in.has("weight")) Arguments::refuse("smooths labels with weights");
-      const TensorRef rest = build_.apply(valid + " ? -$0 : 0.0f", {valid + " ? -$g : 0.0f", ""}, {build_.mean(x, {d}, false), target});
+      const TensorRef weighted = in.has("weight") ? build_.apply("$0 * $1", {"$g * $1", ""}, {x, by_class(in.tensor("weight"))}) : x;
+      const TensorRef rest = build_.apply(valid + " ? -$0 : 0.0f", {valid + " ? -$g : 0.0f", ""}, {build_.mean(weighted, {d}, false), target});
       const std::string a = number_text(1.0 - smoothing), b = number_text(smoothing);
       each = build_.apply(fmt::format("{} * $0 + {} * $1", a, b), {"$g * " + a, "$g * " + b}, {each, rest});
     }

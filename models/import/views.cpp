@@ -32,7 +32,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     if (!into_.graph->info(engine::Value(x.value)).needs_gradient) return one(x);
     return one(build_.apply("$0", {""}, {x}, x.type));
   }
-  static const std::set<std::string> reshapes{"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "_unsafe_view", "view_as", "reshape_as", "ravel"};
+  static const std::set<std::string> reshapes{"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "_unsafe_view", "view_as", "reshape_as", "ravel", "atleast_1d", "atleast_2d", "atleast_3d"};
   if (reshapes.contains(op)) {
     if (op == "unsqueeze" || op == "squeeze") {  // also of views that are not dense
       TensorRef x = in.tensor("self");
@@ -114,15 +114,28 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   if (op == "diagonal") {
     TensorRef x = in.tensor("self");
     const auto a = static_cast<std::size_t>(in.dim("dim1", 0, x.rank())), b = static_cast<std::size_t>(in.dim("dim2", 1, x.rank()));
-    if (in.integer("offset", 0) != 0) Arguments::refuse("is off the middle");
+    const std::int64_t off = in.integer("offset", 0);
+    x.offset = x.offset + x.strides[off < 0 ? a : b] * Dim(off < 0 ? -off : off);
     const Dim size = in.out_shape().back(), stride = x.strides[a] + x.strides[b];
     for (const std::size_t d : {std::max(a, b), std::min(a, b)}) x.shape.erase(x.shape.begin() + static_cast<long>(d)), x.strides.erase(x.strides.begin() + static_cast<long>(d));
     x.shape.push_back(size), x.strides.push_back(stride);
     return one(x);
   }
-  if (op == "flip") {
+  if (op == "rot90") {
     TensorRef x = in.tensor("self");
-    for (int d : in.dims("dims", x.rank())) {
+    const auto dims = in.has("dims") ? in.dims("dims", x.rank()) : std::vector<int>{0, 1};
+    if (dims.size() != 2) Arguments::refuse("turns in other than two dimensions");
+    const auto a = static_cast<std::size_t>(dims[0]), b = static_cast<std::size_t>(dims[1]);
+    for (std::int64_t turns = ((in.integer("k", 1) % 4) + 4) % 4; turns > 0; --turns) {  // the second dimension backwards, then both change places
+      x.offset = x.offset + (x.shape[b] - Dim(1)) * x.strides[b];
+      x.strides[b] = Dim(0) - x.strides[b];
+      std::swap(x.shape[a], x.shape[b]), std::swap(x.strides[a], x.strides[b]);
+    }
+    return one(build_.apply("$0", {"$g"}, {x}, x.type));
+  }
+  if (op == "flip" || op == "fliplr" || op == "flipud") {
+    TensorRef x = in.tensor("self");
+    for (int d : op == "flip" ? in.dims("dims", x.rank()) : std::vector<int>{op == "fliplr" ? 1 : 0}) {
       const auto k = static_cast<std::size_t>(d);
       x.offset = x.offset + (x.shape[k] - Dim(1)) * x.strides[k];
       x.strides[k] = Dim(0) - x.strides[k];
@@ -173,7 +186,18 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   }
   if (op == "repeat_interleave") {
     TensorRef x = in.tensor("self");
-    if (in.is_tensor("repeats") || !in.has("dim")) Arguments::refuse("repeats by a tensor");
+    if (!in.has("dim")) x = build_.reshape(x, {count_of(x.shape)});
+    if (in.is_tensor("repeats")) {  // each place of the result counts the sums of repeats that end before it
+      if (!in.has("output_size")) Arguments::refuse("repeats by a tensor: give output_size");
+      const int d = in.dim("dim", 0, x.rank());
+      const Dim size = in.out_shape()[static_cast<std::size_t>(d)];
+      const TensorRef ends = build_.cumulative_sum(build_.reshape(in.tensor("repeats"), {1, count_of(in.tensor("repeats").shape)}), 1);
+      const TensorRef place = build_.reshape(build_.arange(size, 0, 1, 'i'), {size, 1});
+      const TensorRef by = build_.sum(build_.apply("$1 <= $0 ? 1 : 0", {"", ""}, {place, ends}, 'i'), {1}, false);
+      std::vector<std::optional<TensorRef>> indices(static_cast<std::size_t>(d) + 1);
+      indices.back() = by;
+      return one(index(x, indices));
+    }
     const auto d = static_cast<std::size_t>(in.dim("dim", 0, x.rank()));
     Dims wide = x.shape, out = in.out_shape();
     x.shape.insert(x.shape.begin() + static_cast<long>(d) + 1, Dim(1)), x.strides.insert(x.strides.begin() + static_cast<long>(d) + 1, Dim(0));
@@ -183,16 +207,24 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
   if (op == "roll") {
     TensorRef x = in.tensor("self");
     const auto shifts = in.integers("shifts");
-    const auto dims = in.dims("dims", x.rank());
-    if (dims.size() != shifts.size()) Arguments::refuse("rolls all elements");
+    auto dims = in.dims("dims", x.rank());
+    const Dims shape = x.shape;
+    if (dims.empty()) x = build_.reshape(x, {count_of(shape)}), dims = {0};  // all elements in a row
     for (std::size_t i = 0; i < dims.size(); ++i) {
       const Dim size = x.shape[static_cast<std::size_t>(dims[i])];
-      if (!size.constant() || size.fixed == 0) Arguments::refuse("rolls along the batch");
+      if (size.is(0)) continue;
+      if (!size.constant()) {  // along the batch
+        if (std::abs(shifts[i]) > 1 && dims.size() == shifts.size() && x.shape == shape) Arguments::refuse("rolls by more than one along the batch");
+        if (shifts[i] == 0) continue;
+        const Dim by = shifts[i] > 0 ? size - Dim(shifts[i]) : Dim(-shifts[i]);
+        x = build_.cat({build_.slice(x, dims[i], by, size - by), build_.slice(x, dims[i], 0, by)}, dims[i]);
+        continue;
+      }
       const std::int64_t shift = ((shifts[i] % size.fixed) + size.fixed) % size.fixed;
       if (shift == 0) continue;
       x = build_.cat({build_.slice(x, dims[i], size.fixed - shift, shift), build_.slice(x, dims[i], 0, size.fixed - shift)}, dims[i]);
     }
-    return one(x);
+    return one(build_.reshape(x, shape));
   }
   if (op == "unfold") {
     TensorRef x = in.tensor("self");
@@ -247,6 +279,15 @@ std::optional<TensorRef> Lowering::lower_made(const std::string& op, const Argum
     const Dim steps = in.out_shape()[0];
     if (!steps.constant()) Arguments::refuse("depends on the batch");
     return build_.arange(steps, start, steps.fixed > 1 ? (end - start) / static_cast<double>(steps.fixed - 1) : 0.0, type);
+  }
+  if (op == "tril_indices" || op == "triu_indices") {
+    const std::int64_t rows = in.integer("row", 0), columns = in.integer("col", 0), offset = in.integer("offset", 0);
+    std::vector<std::int32_t> first, second;
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
+        if (op == "tril_indices" ? j - i <= offset : j - i >= offset) first.push_back(static_cast<std::int32_t>(i)), second.push_back(static_cast<std::int32_t>(j));
+    first.insert(first.end(), second.begin(), second.end());
+    return build_.constant(first, in.out_shape(), 'i');
   }
   if (op == "eye" || op == "tril" || op == "triu") {
     const Dims shape = in.out_shape();

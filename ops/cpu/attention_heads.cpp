@@ -76,8 +76,8 @@ class Walk {
   }
 
   QueryTile tile(int64_t query, int64_t first_key, int64_t keys) const {
-    const int64_t height = std::min(tile_height, spec.length - query), first_sees = std::min(keys, query + 1 - first_key);
-    return {height, std::min(keys, query + height - first_key), {height, first_sees, keys, score_row, spec.scale}};
+    const int64_t height = std::min(tile_height, spec.length - query), behind = spec.causal ? query + height - first_key : keys;
+    return {height, std::min(keys, behind), {height, std::min(keys, spec.causal ? query + 1 - first_key : keys), keys, score_row, spec.scale}};
   }
   // scores[height, seen] = rows · keys, whole registers of them.
   void multiply_by_keys(const QueryTile& tile, const float* rows, int64_t row, const float* transposed, float* scores) const {
@@ -113,9 +113,9 @@ void forward_head(const AttentionSpec& spec, const Head& head) {
     std::fill_n(largest, walk.block, -std::numeric_limits<float>::infinity());
     std::fill_n(sums, walk.block, 0.0f);
     const int64_t end = std::min(begin + walk.block, spec.length);
-    for (int64_t first_key = 0; first_key < end; first_key += walk.block) {
+    for (int64_t first_key = 0; first_key < (spec.causal ? end : spec.length); first_key += walk.block) {
       const int64_t count = std::min(walk.block, spec.length - first_key);
-      const bool last = first_key == begin;
+      const bool last = spec.causal ? first_key == begin : first_key + walk.block >= spec.length;
       walk.pack_transposed(head.k + first_key * spec.k_stride, spec.k_stride, count, keys);
       walk.pack(head.v + first_key * spec.v_stride, spec.v_stride, count, values);
       for (int64_t query = begin; query < end; query += tile_height) {
@@ -150,15 +150,16 @@ class Backward {
 
   void run() {
     for (int64_t first_key = 0; first_key < spec_.length; first_key += walk_.block) {
+      const int64_t first_query = spec_.causal ? first_key : 0;
       const int64_t count = std::min(walk_.block, spec_.length - first_key);
       walk_.pack_transposed(group_.k + first_key * spec_.k_stride, spec_.k_stride, count, keys_);
       walk_.pack_transposed(group_.v + first_key * spec_.v_stride, spec_.v_stride, count, values_);
       walk_.pack(group_.k + first_key * spec_.k_stride, spec_.k_stride, count, packed_keys_);
       for (int64_t head = 0; head < spec_.heads / spec_.kv_heads; ++head)
-        for (int64_t begin = first_key; begin < spec_.length; begin += walk_.block) {
+        for (int64_t begin = first_query; begin < spec_.length; begin += walk_.block) {
           const int64_t end = std::min(begin + walk_.block, spec_.length);
           make_scores(head, begin, end, first_key, count);
-          sum_over_queries(begin, end, first_key, count, head > 0 || begin > first_key);
+          sum_over_queries(begin, end, first_key, count, head > 0 || begin > first_query);
         }
     }
   }
@@ -193,7 +194,7 @@ class Backward {
     const int64_t row = walk_.score_row, tile_height = walk_.tile_height, panel_width = walk_.panel_width;
     for (int64_t key = 0; key < count; key += tile_height) {
       const int64_t height = std::min(tile_height, count - key);
-      const int64_t from = begin == first_key ? key : 0;  // the first query that sees one of them
+      const int64_t from = spec_.causal && begin == first_key ? key : 0;  // the first query that sees one of them
       const auto multiply = [&](const float* scores, const float* packed, float* c, int64_t row_c) {
         walk_.loops.multiply({height, walk_.width, end - begin - from, scores + from * row + key, row, true, packed + from * panel_width,
                               walk_.block * panel_width, c + (first_key + key) * row_c, row_c, add, nullptr});

@@ -1,4 +1,4 @@
-// Causal attention of f32 on CPUs with vectors, by the calling thread and the workers that cpu::gemm uses too.
+// Attention of f32 on CPUs with vectors, by the calling thread and the workers that cpu::gemm uses too.
 #pragma once
 
 #include <ppengine/ops/attention.hpp>

@@ -18,6 +18,8 @@ std::unique_ptr<Attention> make_onednn_attention(Device& device, const Attention
 Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim);
 Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec);
+Refusal products_attention_refusal(const Device& device, const AttentionSpec& spec);
+std::unique_ptr<Attention> make_products_attention(Device& device, const AttentionSpec& spec);
 Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec);
 

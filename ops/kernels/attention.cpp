@@ -107,7 +107,7 @@ template <class T>
 inline void append(const T* k, const T* v, const int* filled, T* k_cache, T* v_cache, const AttentionShape& s, long k_stride, long v_stride,
                    long capacity) {
   const long me = item_1d().get_local_id(0), token = item_1d().get_group(0), batch = token / s.length;
-  const long position = (filled[batch] + token % s.length) % s.ring, kv_heads = s.heads / s.group;
+  const long position = slot_of(s, filled, batch, filled[batch] + token % s.length), kv_heads = s.heads / s.group;
   if (position >= capacity) return;
   k += token * k_stride;
   v += token * v_stride;
@@ -151,7 +151,7 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
   v += batch * s.length * v_stride + kv_head * s.head_dim;
   k_cache += batch * s.k_batch + kv_head * s.k_head;
   v_cache += batch * s.v_batch + kv_head * s.v_head;
-  const long slot = (before + t) % s.ring;
+  const long slot = slot_of(s, filled, batch, before + t);
   if (head % s.group == 0 && slot < capacity)
     for (long d = me; d < s.head_dim; d += decode_size) {
       k_cache[slot * s.k_token + d] = k[t * k_stride + d];
@@ -159,10 +159,10 @@ inline void decode(const T* q, const T* k, const T* v, const int* filled, T* k_c
     }
   float largest = lowest_score, total = 0;
   float result[decode_columns] = {};
-  const long begin = first_seen(s, before + t);
+  const long begin = first_seen(s, before + t), step = s.page > 0 ? lesser(s.page, long(decode_keys)) : decode_keys;
   for (long first = begin, end; first < keys; first = end) {
-    end = lesser((first / decode_keys + 1) * decode_keys, keys);  // nothing crosses the end of the ring
-    const long count = end - first, round = first % s.ring - first;
+    end = lesser((first / step + 1) * step, keys);  // nothing crosses the end of a page or ring
+    const long count = end - first, round = slot_of(s, filled, batch, first) - first;
     for (long i = group.get_group_linear_id(); i < count; i += group.get_group_linear_range()) {
       const long key = first + i;
       const T* const from = key < before ? k_cache + (key + round) * s.k_token : k + (key - before) * k_stride;

@@ -140,7 +140,8 @@ KERNEL_LANES attention_forward_lanes(const float* q, const float* k, const float
   for (int j = 0; j < each; ++j) largest[j] = lowest_score, sums[j] = 0;
   const long last = before + lesser(first + block, s.length);
   for (long begin = first_seen(s, before + first) / key_tile * key_tile; begin < last; begin += key_tile) {
-    const long end = lesser(begin + key_tile, last), round = begin % s.ring - begin;  // a tile does not cross the end of the ring
+    const long end = lesser(begin + key_tile, last),
+               round = slot_of(s, filled, batch, begin) - begin;  // a tile does not cross the end of a page
     float now[each], factors[each];
 #pragma unroll
     for (int j = 0; j < each; ++j) now[j] = largest[j];

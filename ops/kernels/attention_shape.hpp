@@ -19,7 +19,16 @@ struct AttentionShape {
   float cap;    // scores are cap·tanh(score / cap); 0: as they are
   long window;  // a query sees the last so many keys, itself included
   long ring;    // key t of a cache lies at t % ring; nothing that is read at once crosses the end of the ring
+  // Above 0: a cache in pages of so many keys, one for all sequences. The table of a sequence's pages lies behind the numbers of keys that
+  // are there (`filled`), table_stride for each sequence from table_at on.
+  long page, table_at, table_stride;
 };
+
+// Where key t of a sequence lies in its cache. What follows it up to a multiple of 64 lies behind it.
+inline long slot_of(const AttentionShape& s, const int* filled, long batch, long t) {
+  if (s.page == 0) return t % s.ring;
+  return filled[s.table_at + batch * s.table_stride + t / s.page] * s.page + t % s.page;
+}
 
 // Heads of a token for rotary embedding: the first `turned` of them have their first 2·half elements turned. parts above 1: in the source
 // they lie as [head, part] (queries, keys and values of a head together), in the result as [part, head].
@@ -34,3 +43,4 @@ inline long own_head(const RotaryShape& r, long head) {
 
 constexpr long no_window = 1L << 62, no_ring = 1L << 62;
 constexpr long ring_step = 256;  // rings are multiples of it, or as long as the sequence
+constexpr long page_step = 64;   // and pages of this

@@ -102,7 +102,7 @@ inline void attention_forward(const T* q, const T* k, const T* v, T* dst, float*
   float result[tile_rows][Columns] = {};
   const long last = before + lesser(first_query + tile_side, s.length);
   for (long first_key = first_seen(s, before + first_query) / tile_side * tile_side; first_key < last; first_key += tile_side) {
-    const long round = first_key % s.ring - first_key;  // a tile does not cross the end of the ring
+    const long round = slot_of(s, filled, batch, first_key) - first_key;  // a tile does not cross the end of a page or ring
     float sums[tile_rows][tile_rows];
     rows_by_rows(sums, tiles, q, first_query, s.length, s.q_token, k + round * s.k_token, first_key, keys, s.k_token, s.head_dim);
     for (int i = 0; i < tile_rows; ++i)

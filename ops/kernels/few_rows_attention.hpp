@@ -46,7 +46,7 @@ inline void attend(const AttentionStep& a, long chunk) {
   const float* const v = a.v + batch * s.length * a.v_stride + kv_head * width;
   float* const k_cache = a.k_cache + batch * s.k_batch + kv_head * s.k_head;
   float* const v_cache = a.v_cache + batch * s.v_batch + kv_head * s.v_head;
-  if (const long slot = (before + t) % s.ring; head % s.group == 0 && slot < a.capacity)
+  if (const long slot = slot_of(s, a.filled, batch, before + t); head % s.group == 0 && slot < a.capacity)
     for (long d = 0; d < width; ++d) {
       k_cache[slot * s.k_token + d] = k[t * a.k_stride + d];
       v_cache[slot * s.v_token + d] = v[t * a.v_stride + d];
@@ -54,8 +54,8 @@ inline void attend(const AttentionStep& a, long chunk) {
   float scores[keys_held], result[widest_head], largest = lowest_score, total = 0;
   for (long d = 0; d < width; ++d) result[d] = 0;
   for (long first = first_seen(s, before + t), end; first < keys; first = end) {
-    end = lesser((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of the ring
-    const long count = end - first, cached = lesser(count, greater(before - first, 0L)), slot = first % s.ring;
+    end = lesser((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of a page or ring
+    const long count = end - first, cached = lesser(count, greater(before - first, 0L)), slot = slot_of(s, a.filled, batch, first);
     const float* const new_k = k + (first + cached - before) * a.k_stride;
     const float* const new_v = v + (first + cached - before) * a.v_stride;
     float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);

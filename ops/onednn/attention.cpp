@@ -151,6 +151,7 @@ class OnednnAttention : public Attention {
 }  // namespace
 
 Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec) {
+  if (!spec.causal) return "it is for causal attention";
   if (auto refusal = onednn::device_refusal(device)) return refusal;
   if (!device.info().is_cpu) return "on GPUs the fused kernel saves the trips of the scores through memory";
   if (spec.type != Type::f32) return "gradients of keys are summed over query blocks, which needs f32";

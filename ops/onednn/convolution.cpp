@@ -1,8 +1,7 @@
 // Convolution by oneDNN: in the layouts that it likes best, with reorders from and to dense ones.
-#include <ppengine/ops/convolution.hpp>
-
 #include <algorithm>
 
+#include <ppengine/ops/detail/convolution_implementations.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 
@@ -146,14 +145,13 @@ class OnednnConvolution final : public Convolution {
 
 }  // namespace
 
-Refusal Convolution::refusal(const Device& device, const ConvolutionSpec& spec) {
+Refusal onednn_convolution_refusal(const Device& device, const ConvolutionSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.batch == 0) return "oneDNN takes no empty tensors";
   return {};
 }
 
-std::unique_ptr<Convolution> Convolution::make(Device& device, const ConvolutionSpec& spec) {
-  if (refusal(device, spec)) return nullptr;
+std::unique_ptr<Convolution> make_onednn_convolution(Device& device, const ConvolutionSpec& spec) {
   return std::make_unique<OnednnConvolution>(device, spec);
 }
 

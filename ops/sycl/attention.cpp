@@ -15,7 +15,7 @@ struct Strides {
 };
 
 template <class Spec>
-AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, int64_t ring) {
+AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, int64_t ring, const CachePages& pages = {}) {
   return {spec.length,
           spec.heads,
           spec.heads / spec.kv_heads,
@@ -31,7 +31,10 @@ AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, 
           spec.scale,
           spec.cap,
           spec.window > 0 ? spec.window : no_window,
-          ring};
+          ring,
+          pages.size,
+          pages.table_at,
+          pages.table_stride};
 }
 
 }  // namespace
@@ -42,6 +45,10 @@ AttentionShape training_shape(const AttentionSpec& spec) {
 }
 
 AttentionShape cache_shape(const CachedAttentionSpec& spec) {
+  if (spec.pages.size > 0) {
+    const int64_t head = spec.slots() * spec.head_dim;
+    return make_shape(spec, {0, spec.head_dim, head}, {0, spec.head_dim, head}, no_ring, spec.pages);
+  }
   const int64_t head = spec.capacity * spec.head_dim;
   const Strides cache{spec.kv_heads * head, spec.head_dim, head};
   return make_shape(spec, cache, cache, spec.window > 0 ? spec.capacity : no_ring);
@@ -128,11 +135,11 @@ class SyclCachedAttention : public CachedAttention {
     const int64_t tokens = spec_.batch * spec_.length;
     if (!lanes_ && !forward_) {
       decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(),
-                     spec_.k_stride, spec_.v_stride, spec_.capacity);
+                     spec_.k_stride, spec_.v_stride, spec_.slots());
       return;
     }
     append_.launch(stream, static_cast<size_t>(tokens), row_group, k, v, filled, k_cache, v_cache, shape_.data(), spec_.k_stride,
-                   spec_.v_stride, spec_.capacity);
+                   spec_.v_stride, spec_.slots());
     const void* const none = nullptr;
     if (lanes_)
       return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q,
@@ -150,7 +157,9 @@ class SyclCachedAttention : public CachedAttention {
 
 }  // namespace
 
-Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) { return refusal(spec); }
+Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) {
+  return spec.causal ? refusal(spec) : Refusal("it is for causal attention");
+}
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) {
   return std::make_unique<SyclAttention>(device, spec);
 }

@@ -86,7 +86,9 @@ Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim) {
   return {};
 }
 
-Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) { return lanes_refusal(device, spec.type, spec.head_dim); }
+Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) {
+  return spec.causal ? lanes_refusal(device, spec.type, spec.head_dim) : Refusal("it is for causal attention");
+}
 
 std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec) {
   return std::make_unique<LanesAttention>(device, spec);

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/ops/detail/attention_implementations.hpp>
-#include <ppengine/ops/sycl/step_chain.hpp>
+#include <ppengine/ops/detail/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -18,8 +18,8 @@ class DecodeAttention : public CachedAttention {
                void*) override {
     const auto in = [](const void* from) { return static_cast<const float*>(from); };
     const auto out = [](void* to) { return static_cast<float*>(to); };
-    const AttentionStep step{in(q),    in(k),          in(v),          filled,         out(k_cache),      out(v_cache),
-                             out(dst), spec_.k_stride, spec_.v_stride, spec_.capacity, cache_shape(spec_)};
+    const AttentionStep step{in(q),    in(k),          in(v),          filled,        out(k_cache),      out(v_cache),
+                             out(dst), spec_.k_stride, spec_.v_stride, spec_.slots(), cache_shape(spec_)};
     StepChain::of(stream).add(stream, step, spec_.batch * spec_.length);
   }
 

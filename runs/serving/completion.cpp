@@ -55,6 +55,7 @@ void Completion::start(Generator& generator) {
     request.schema = setup_.request.schema;
     if (!setup_.request.ignore_eos) request.end_ids = setup_.end_ids;
     request.owner = owner;
+    request.adapter = setup_.adapter;
     request.random_stream = i % static_cast<std::size_t>(setup_.request.n);  // not of the company: the same seed gives the same tokens
     request.on_choice = [self, i](const Choice& choice) { return self->choose(i, choice); };
     request.on_finished = [self, i](const Generated& result) { self->finish(i, result); };

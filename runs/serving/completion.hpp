@@ -23,6 +23,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   struct Setup {
     CompletionRequest request;
     std::string model;
+    int adapter = -1;
     std::optional<models::Tokenizer> tokenizer;
     std::vector<Ids> prompts;
     std::vector<std::int32_t> end_ids;

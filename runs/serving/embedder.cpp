@@ -9,15 +9,15 @@
 #include <ppengine/engine/evaluator.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/model_rank.hpp>
-#include <ppengine/models/build.hpp>
 #include <ppengine/models/files/weights.hpp>
+#include <ppengine/runs/adapters.hpp>
 
 namespace ppengine::runs::serving {
 namespace {
 
 // The model with the head's input as its output.
-std::shared_ptr<const engine::Graph> hidden_graph(const models::ModelConfig& config) {
-  auto graph = std::make_shared<engine::Graph>(*models::build_graph(config));
+std::shared_ptr<const engine::Graph> hidden_graph(const engine::Graph& whole) {
+  auto graph = std::make_shared<engine::Graph>(whole);
   engine::Value value = graph->output_value();
   for (;;) {
     const engine::NodeId producer = graph->values()[value].producer;
@@ -36,6 +36,7 @@ struct Embedder::Loaded {
   std::vector<std::unique_ptr<comm::Communicator>> world;
   comm::Mesh mesh;
   engine::ParallelOptions parallel;
+  engine::AdapterBank bank;
   engine::ModelRank model;
   engine::Evaluator evaluator;
 
@@ -56,13 +57,15 @@ struct Embedder::Loaded {
       : world(comm::make_local(1, local(device))),
         mesh(*world[0], {}),
         parallel(alone(device)),
-        model(make(hidden_graph(source.config), parallel)),
+        bank(graph_with_adapters(source)),
+        model(make(hidden_graph(*bank.graph), parallel)),
         evaluator(model, parallel, mesh, true) {
     ops::Stream stream(device);
     if (source.folder)
-      models::load_weights(model, stream, source.config, models::WeightFiles::open(*source.folder));
+      models::load_weights(model, stream, source);
     else
       for (engine::StageId stage : model.stages()) model.parameters(stage).initialize(stream, seed);
+    if (!source.adapters.empty()) models::load_adapters(model, stream, open_adapters(source));
     stream.wait();
   }
 };
@@ -71,7 +74,8 @@ Embedder::Embedder(const models::ModelSource& source, std::shared_ptr<ops::Devic
     : source_(source), device_(std::move(device)), weight_seed_(weight_seed) {}
 Embedder::~Embedder() = default;
 
-std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token) {
+std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token,
+                                                int adapter) {
   const std::lock_guard lock(mutex_);
   if (!device_) device_ = ops::Device::open();
   if (!loaded_) loaded_ = std::make_unique<Loaded>(source_, device_, weight_seed_);
@@ -85,8 +89,16 @@ std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<st
         for (std::size_t i = 0; i < width; ++i) mean[i] += output[t * width + i];
       for (const double each : mean) sum.push_back(static_cast<float>(each / static_cast<double>(last_token ? 1 : one.size())));
     };
-    loaded_->evaluator.run(
-        {1, static_cast<std::int64_t>(one.size()), {{"input_ids", one, {}}, {"targets", std::vector<std::int32_t>(one.size(), -100), {}}}});
+    engine::Batch batch{1,
+                        static_cast<std::int64_t>(one.size()),
+                        {{"input_ids", one, {}}, {"targets", std::vector<std::int32_t>(one.size(), -100), {}}}};
+    for (const engine::AdapterMask& mask : loaded_->bank.masks) {
+      std::vector<float> rows;
+      for (std::size_t t = 0; t < one.size(); ++t)
+        for (const int owner : mask.columns) rows.push_back(owner == adapter ? 1.0f : 0.0f);
+      batch.inputs.push_back({mask.input, {}, std::move(rows)});
+    }
+    loaded_->evaluator.run(batch);
     all.push_back(std::move(sum));
   }
   return all;

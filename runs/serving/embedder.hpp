@@ -17,7 +17,7 @@ class Embedder {
  public:
   Embedder(const models::ModelSource& source, std::shared_ptr<ops::Device> device, std::uint64_t weight_seed);
   ~Embedder();
-  std::vector<std::vector<float>> embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token);
+  std::vector<std::vector<float>> embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token, int adapter);
 
  private:
   struct Loaded;

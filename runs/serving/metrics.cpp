@@ -63,12 +63,19 @@ std::string Metrics::text(const GeneratorStats& now, std::size_t connections, st
   out += single("ppengine_reused_tokens_total", "counter", "Tokens of prompts whose keys and values were in the cache", now.reused_tokens);
   out += single("ppengine_guessed_tokens_total", "counter", "Tokens that --lookup has guessed", now.guessed_tokens);
   out += single("ppengine_right_guesses_total", "counter", "Guesses that were right", now.right_guesses);
+  out += single("ppengine_drafted_tokens_total", "counter", "Tokens that the draft model (--draft) has guessed", now.drafted_tokens);
+  out += single("ppengine_accepted_drafts_total", "counter", "Tokens of the draft model that were right", now.right_drafts);
   out += single("ppengine_steps_total", "counter", "Decoding steps", now.steps);
   out += single("ppengine_stepped_sequences_total", "counter", "Sequences of all decoding steps: over steps the mean batch",
                 now.stepped_sequences);
   out += single("ppengine_running_sequences", "gauge", "Sequences that are generated now", now.running);
   out += single("ppengine_waiting_sequences", "gauge", "Sequences in the queue", now.waiting);
   out += single("ppengine_places", "gauge", "Sequences that fit into the cache", now.places);
+  out +=
+      single("ppengine_preempted_total", "counter", "Times that a sequence had to leave the cache, and was resumed later", now.preempted);
+  out += single("ppengine_cache_pages", "gauge", "Pages of 64 tokens in the cache", now.pages);
+  out += single("ppengine_cache_pages_used", "gauge", "Pages that running sequences have", now.used_pages);
+  out += single("ppengine_cache_pages_kept", "gauge", "Pages that prompts may begin with", now.kept_pages);
   out += single("ppengine_cache_bytes", "gauge", "Bytes of keys and values on rank 0", cache_bytes);
   out += single("ppengine_connections", "gauge", "Connections of clients", connections);
   out += first_token_.text("ppengine_time_to_first_token_seconds", "From a request's arrival to its first token");

@@ -105,8 +105,8 @@ void Service::route(const HttpRequest& request, const std::shared_ptr<Reply>& re
   check_key(request);
   if (route == "/v1/models") return answer(request, reply, 200, "application/json", dumped(models_list()));
   if (model) {
-    check_model(percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size())));
-    return answer(request, reply, 200, "application/json", dumped(models_list()["data"][0]));
+    const int found = find_model(percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size())));
+    return answer(request, reply, 200, "application/json", dumped(models_list()["data"][static_cast<std::size_t>(found + 1)]));
   }
   if (!failed.empty()) throw ApiError(503, failed);
   if (route == "/tokenize") return answer(request, reply, 200, "application/json", dumped(tokenize(request)));
@@ -121,19 +121,34 @@ void Service::check_key(const HttpRequest& request) const {
     throw ApiError(401, "wrong or missing API key: send it as 'Authorization: Bearer KEY'", "", "invalid_api_key");
 }
 
-void Service::check_model(const std::string& name) const {
-  if (name.empty() || name == options_.model || std::ranges::find(options_.aliases, name) != options_.aliases.end()) return;
-  throw ApiError(404, fmt::format("there is no model '{}'; this server has '{}'", name.substr(0, 200), options_.model), "model",
-                 "model_not_found");
+std::string Service::model_name(int adapter) const {
+  return adapter < 0 ? options_.model : options_.model + ":" + options_.adapters[static_cast<std::size_t>(adapter)];
+}
+
+int Service::find_model(const std::string& name) const {
+  if (name.empty() || name == options_.model || std::ranges::find(options_.aliases, name) != options_.aliases.end()) return -1;
+  std::string there = fmt::format("'{}'", options_.model);
+  for (std::size_t i = 0; i < options_.adapters.size(); ++i) {
+    const std::string &own = options_.adapters[i], end = ":" + own;
+    const bool ends = name.ends_with(end) && name.size() > end.size();
+    if (name == own || (ends && find_model(name.substr(0, name.size() - end.size())) == -1)) return static_cast<int>(i);
+    there += fmt::format(", '{}'", model_name(static_cast<int>(i)));
+  }
+  throw ApiError(404, fmt::format("there is no model '{}'; this server has {}", name.substr(0, 200), there), "model", "model_not_found");
 }
 
 Json Service::models_list() const {
-  return {{"object", "list"},
-          {"data", Json::array({Json{{"id", options_.model},
-                                     {"object", "model"},
-                                     {"created", started_},
-                                     {"owned_by", "ppengine"},
-                                     {"max_model_len", options_.capacity}}})}};
+  Json data = Json::array();
+  for (int i = -1; i < static_cast<int>(options_.adapters.size()); ++i) {
+    Json one{{"id", model_name(i)},
+             {"object", "model"},
+             {"created", started_},
+             {"owned_by", "ppengine"},
+             {"max_model_len", options_.capacity}};
+    if (i >= 0) one["parent"] = options_.model;
+    data.push_back(std::move(one));
+  }
+  return {{"object", "list"}, {"data", std::move(data)}};
 }
 
 Ids Service::encode(const std::string& text, bool special, const char* field) const {
@@ -165,7 +180,7 @@ void Service::check_schema(const std::string& schema) const {
 void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& reply, bool chat) {
   Completion::Setup setup;
   setup.request = parse_completion(parse_body(http.body), chat);
-  check_model(setup.request.model);
+  setup.adapter = find_model(setup.request.model);
   if (chat)
     setup.prompts.push_back(encode(render(setup.request), false, "messages"));
   else
@@ -185,7 +200,7 @@ void Service::completion(const HttpRequest& http, const std::shared_ptr<Reply>& 
     throw ApiError(400, fmt::format("the prompt has {} tokens, and the context holds {}", longest, options_.capacity), field,
                    "context_length_exceeded");
   if (!setup.request.schema.empty()) check_schema(setup.request.schema);
-  setup.model = options_.model;
+  setup.model = model_name(setup.adapter);
   setup.tokenizer = tokenizer_;
   setup.end_ids = source_.config.ids().eos;
   setup.max_new_tokens = setup.request.max_tokens.value_or(chat ? options_.capacity : 16);
@@ -224,7 +239,7 @@ void Service::fail(const std::string& reason) {
 
 Json Service::embeddings(const HttpRequest& request) {
   const Json body = parse_body(request.body);
-  check_model(text(body, "model").value_or(""));
+  const int adapter = find_model(text(body, "model").value_or(""));
   const Json* input = find(body, "input");
   if (!input) throw ApiError(400, "'input' is missing", "input");
   const std::string pooling = text(body, "pooling").value_or("mean");
@@ -252,7 +267,7 @@ Json Service::embeddings(const HttpRequest& request) {
       if (id >= source_.config.vocabulary()) throw ApiError(400, fmt::format("token {} is not in the vocabulary", id), "input");
     tokens += static_cast<std::int64_t>(ids.size());
   }
-  const auto vectors = embed_(all, pooling == "last");
+  const auto vectors = embed_(all, pooling == "last", adapter);
   const auto width = static_cast<std::int64_t>(vectors.at(0).size());
   if (const auto wanted = integer(body, "dimensions", 1, INT32_MAX); wanted && *wanted != width)
     throw ApiError(400, fmt::format("'dimensions' is {}, and this model's embeddings have {}", *wanted, width), "dimensions");
@@ -280,7 +295,7 @@ Json Service::embeddings(const HttpRequest& request) {
   }
   return {{"object", "list"},
           {"data", std::move(data)},
-          {"model", options_.model},
+          {"model", model_name(adapter)},
           {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
 }
 

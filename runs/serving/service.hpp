@@ -21,13 +21,14 @@ namespace ppengine::runs::serving {
 struct ServiceOptions {
   std::string model;                 // as clients call it
   std::vector<std::string> aliases;  // other names that are taken
+  std::vector<std::string> adapters;  // by number: clients ask for MODEL:ADAPTER
   std::string api_key;               // empty: none is asked for
   std::int64_t max_queue = 256;      // sequences that wait for a place
   std::int64_t capacity = 0;         // tokens of a sequence
 };
 
 // Embeddings of several texts: one vector per list of ids.
-using Embed = std::function<std::vector<std::vector<float>>(const std::vector<Ids>& ids, bool last_token)>;
+using Embed = std::function<std::vector<std::vector<float>>(const std::vector<Ids>& ids, bool last_token, int adapter)>;
 
 class Service {
  public:
@@ -50,7 +51,9 @@ class Service {
   std::string render(const CompletionRequest& request) const;
   void check_key(const HttpRequest& request) const;
   void check_schema(const std::string& schema) const;
-  void check_model(const std::string& name) const;
+  // What a request's 'model' names: the number of an adapter, or -1 for the model itself. ApiError 404 for others.
+  int find_model(const std::string& name) const;
+  std::string model_name(int adapter) const;
   void answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply, int status, const std::string& type, const std::string& body,
               const Reply::Headers& headers = {});
 

@@ -23,6 +23,8 @@ std::string chart_text(const Timeline& timeline, const TextChart& options = {});
 
 // A self-contained SVG. Throws ConfigError above max_drawn_events.
 std::string chart_svg(const Timeline& timeline, CellLabels labels = CellLabels::automatic);
+// Several in one picture, one below the other.
+std::string chart_svg(const std::vector<Timeline>& timelines, CellLabels labels = CellLabels::automatic);
 
 // A self-contained page with one chart below the other (a simulated and a measured timeline, say), as wide as the window, zoom and hover.
 std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading, CellLabels labels = CellLabels::automatic);

@@ -39,12 +39,15 @@ class SvgDrawing {
     rows_bottom_ = top + rows * (row_height_ + gap_);
   }
 
-  std::string draw() {
-    const double width = left + plot_width_ + right, height = rows_bottom_ + 44 + memory_height + 48 + 18 * curve_rows();
+  double width() const { return left + plot_width_ + right; }
+  double height() const { return rows_bottom_ + 44 + memory_height + 48 + 18 * curve_rows(); }
+
+  // y: where it begins in a picture around it.
+  std::string draw(double y = 0) {
     out_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" y=\"{5:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
         "width=\"{0:.0f}\" height=\"{1:.0f}\" data-left=\"{2}\" data-width=\"{3}\" data-end=\"{4}\">\n",
-        width, height, left, plot_width_, t_.end);
+        width(), height(), left, plot_width_, t_.end, y);
     out_ += svg_style();
     out_ += "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n";
     out_ += svg_text(left, 36, "title", t_.title) + svg_text(left, 60, "subtitle", t_.subtitle);
@@ -209,5 +212,19 @@ class SvgDrawing {
 }  // namespace
 
 std::string chart_svg(const Timeline& timeline, CellLabels labels) { return SvgDrawing(timeline, labels).draw(); }
+
+std::string chart_svg(const std::vector<Timeline>& timelines, CellLabels labels) {
+  double width = 0, height = 0;
+  std::string charts;
+  for (const Timeline& timeline : timelines) {
+    SvgDrawing drawing(timeline, labels);
+    charts += drawing.draw(height);
+    width = std::max(width, drawing.width());
+    height += drawing.height();
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\">\n{2}</svg>\n", width,
+      height, charts);
+}
 
 }  // namespace ppengine::schedules

@@ -74,13 +74,6 @@ BOOST_AUTO_TEST_CASE(devices_prints_json_on_stdout_only) {
   for (const char* key : {"selector", "backend", "name", "memory_bytes", "onednn"}) BOOST_TEST(result["devices"][0].contains(key));
 }
 
-BOOST_AUTO_TEST_CASE(onednn_does_not_write_into_results) {
-  const Outcome outcome = run({"eval", "--model", "demo", "--data", "synthetic", "--sequences", "1", "--json"}, {{"ONEDNN_VERBOSE", "1"}});
-  BOOST_TEST(outcome.code == 0);
-  BOOST_TEST(nlohmann::json::parse(outcome.out).contains("loss"));
-  BOOST_TEST(outcome.err.find("ONEDNN_VERBOSE is left out") != std::string::npos);
-}
-
 BOOST_AUTO_TEST_CASE(every_flag_has_an_environment_twin) {
   BOOST_TEST(is_json(run({"devices"}, {{"PPENGINE_JSON", "true"}}).out));
   BOOST_TEST(!is_json(run({"devices"}, {{"PPENGINE_JSON", "false"}}).out));

@@ -25,13 +25,14 @@ struct Reference {
     return static_cast<size_t>(((b * s.length + t) * s.heads + h) * s.head_dim + d);
   }
 
+  int64_t seen(int64_t t) const { return s.causal ? t + 1 : s.length; }
   // slopes: of scores by the products of query and key.
   Values probabilities(const Values& q, const Values& k, int64_t b, int64_t t, int64_t h, Values* slopes = nullptr) const {
-    Values p(static_cast<size_t>(t + 1));
+    Values p(static_cast<size_t>(seen(t)));
     double largest = -1e300, sum = 0;
     const int64_t first = s.window > 0 ? std::max<int64_t>(0, t - s.window + 1) : 0;
     if (slopes) slopes->assign(p.size(), s.scale);
-    for (int64_t j = first; j <= t; ++j) {
+    for (int64_t j = first; j < seen(t); ++j) {
       double score = 0;
       for (int64_t d = 0; d < s.head_dim; ++d) score += s.scale * q[q_at(b, t, h, d)] * k[k_at(b, j, h, d)];
       if (s.cap > 0) {
@@ -51,7 +52,7 @@ struct Reference {
     Values dst(static_cast<size_t>(s.batch * s.length * s.heads * s.head_dim));
     each([&](int64_t b, int64_t t, int64_t h) {
       const Values p = probabilities(q, k, b, t, h);
-      for (int64_t j = 0; j <= t; ++j)
+      for (int64_t j = 0; j < seen(t); ++j)
         for (int64_t d = 0; d < s.head_dim; ++d) dst[o_at(b, t, h, d)] += p[static_cast<size_t>(j)] * v[v_at(b, j, h, d)];
     });
     return dst;
@@ -64,7 +65,7 @@ struct Reference {
       const Values p = probabilities(q, k, b, t, h, &slopes);
       Values dp(p.size());
       double delta = 0;
-      for (int64_t j = 0; j <= t; ++j) {
+      for (int64_t j = 0; j < seen(t); ++j) {
         const auto at = static_cast<size_t>(j);
         for (int64_t d = 0; d < s.head_dim; ++d) {
           dp[at] += diff[o_at(b, t, h, d)] * v[v_at(b, j, h, d)];
@@ -72,7 +73,7 @@ struct Reference {
         }
         delta += p[at] * dp[at];
       }
-      for (int64_t j = 0; j <= t; ++j)
+      for (int64_t j = 0; j < seen(t); ++j)
         for (int64_t d = 0; d < s.head_dim; ++d) {
           const double ds = slopes[static_cast<size_t>(j)] * p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta);
           dq[q_at(b, t, h, d)] += ds * k[k_at(b, j, h, d)];
@@ -103,7 +104,7 @@ inline size_t o_count(const AttentionSpec& s) { return static_cast<size_t>(s.bat
 
 inline void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, double tolerance, float magnitude = 1.0f) {
   BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x "
-                              << spec.head_dim << " window " << spec.window << " cap " << spec.cap << " " << name_of(spec.type)
+                              << spec.head_dim << " window " << spec.window << " cap " << spec.cap << " causal " << spec.causal << " " << name_of(spec.type)
                               << " onednn " << device->onednn()) {
     Stream stream(device);
     const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type),

@@ -48,6 +48,21 @@ BOOST_AUTO_TEST_CASE(every_border_of_tiles_and_blocks_matches_the_reference) {
   for (int64_t width : {2, 15, 17, 31, 32, 36, 47, 48, 49, 65}) check_on(device, make_spec(1, 30, 2, 2, width), 1e-5);
 }
 
+BOOST_AUTO_TEST_CASE(without_a_causal_mask_every_query_sees_all_keys) {
+  const auto whole = [](AttentionSpec spec) {
+    spec.causal = false;
+    return spec;
+  };
+  for (const auto& device : devices()) {
+    for (int64_t length : {1, 2, 11, 17, 33, 65, 97}) check_on(device, whole(make_spec(2, length, 3, 3, 20)), 1e-5);
+    check_on(device, whole(make_spec(1, 70, 2, 2, 64)), 1e-5);
+  }
+  for (int64_t length : {191, 192, 193, 385, 577}) check_on(devices().front(), whole(make_spec(1, length, 2, 2, 4)), 1e-5);
+  if (!device()->onednn()) return;
+  check_on(device(), whole(make_spec(1, 200, 4, 2, 16)), 1e-5);  // shared keys and values
+  BOOST_TEST(!Attention::consider(*device(), whole(make_spec(1, 8, 2, 2, 8))).front().refusal);
+}
+
 // More probabilities than one slice of the backward holds: of queries, then of heads.
 BOOST_AUTO_TEST_CASE(gradients_made_slice_by_slice_are_whole) {
   const auto device = devices().front();
@@ -199,7 +214,7 @@ BOOST_AUTO_TEST_CASE(heads_that_do_not_share_evenly_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
-  for (Type type : {Type::f32, Type::bf16}) {
+  for (const auto& [type, paged] : {std::pair(Type::f32, false), {Type::bf16, false}, {Type::f32, true}, {Type::bf16, true}}) {
     const double tolerance = type == Type::f32 ? 1e-5 : 2e-2;
     AttentionSpec spec = make_spec(2, 90, 4, 2, 40, type);
     const auto q = rounded(random_values(q_count(spec), 1), type), k = rounded(random_values(k_count(spec), 2), type);
@@ -208,10 +223,13 @@ BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
     const auto own = device_without_onednn();
     Stream stream(own);
     const int64_t capacity = 128;
-    Array k_cache(stream, size_t(2 * 2 * capacity * 40), type), v_cache(stream, size_t(2 * 2 * capacity * 40), type);
+    const CachePages pages = paged ? CachePages{64, 5, 2, 2} : CachePages{};  // two of five for each sequence
+    const auto cells = size_t(2 * (paged ? 5 * 64 : 2 * capacity) * 40);
+    Array k_cache(stream, cells, type), v_cache(stream, cells, type);
     int64_t filled = 0;
     for (int64_t piece : {69, 1, 3, 12, 5}) {  // a prompt, single tokens, a few at once; 10 tokens in all are too many for a step
-      const CachedAttentionSpec cached{2, piece, 4, 2, 40, spec.q_stride, spec.k_stride, spec.v_stride, capacity, spec.scale, type};
+      const CachedAttentionSpec cached{2,        piece,      4,    2, 40,   spec.q_stride, spec.k_stride, spec.v_stride,
+                                       capacity, spec.scale, type, 0, 0.0f, pages};
       const auto op = CachedAttention::make(*own, cached);
       const auto take = [&](const std::vector<float>& from, int64_t stride) {
         std::vector<float> part;
@@ -222,7 +240,7 @@ BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
       };
       Array q_part(stream, take(q, spec.q_stride), type), k_part(stream, take(k, spec.k_stride), type),
           v_part(stream, take(v, spec.v_stride), type);
-      Array count(stream, std::vector<int32_t>{int32_t(filled), int32_t(filled)}), dst(stream, q_part.count(), type);
+      Array count(stream, std::vector<int32_t>{int32_t(filled), int32_t(filled), 3, 1, 4, 2}), dst(stream, q_part.count(), type);
       Buffer workspace(own, op->workspace_bytes());
       op->forward(stream, q_part.data(), k_part.data(), v_part.data(), count.i32(), k_cache.data(), v_cache.data(), dst.data(),
                   workspace.data());
@@ -230,7 +248,7 @@ BOOST_AUTO_TEST_CASE(a_cache_filled_piece_by_piece_gives_what_training_gives) {
       for (int64_t b = 0; b < 2; ++b)
         wanted.insert(wanted.end(), expected.begin() + (b * spec.length + filled) * 160,
                       expected.begin() + (b * spec.length + filled + piece) * 160);
-      check_close("piece of " + std::to_string(piece), dst.get(), wanted, tolerance);
+      check_close("piece of " + std::to_string(piece) + (paged ? ", in pages" : ""), dst.get(), wanted, tolerance);
       filled += piece;
     }
   }

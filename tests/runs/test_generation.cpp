@@ -6,9 +6,9 @@
 
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/models/data/counter_random.hpp>
-#include <ppengine/runs/generation.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
+#include <ppengine/runs/generation.hpp>
 
 #include "../models/helpers.hpp"
 
@@ -142,16 +142,16 @@ BOOST_AUTO_TEST_CASE(a_short_cache_takes_turns_and_gives_the_same) {
   const std::vector<std::string> texts{"Hello there", "a b c d", "one", "two words", "and more of them"};
   const Outcome all = generate(options_for(folder, texts));
   auto options = options_for(folder, texts);
-  constexpr std::int64_t per_request = 60 * 2 * 40 * 4;  // positions, layers, keys and values of width 20, bytes
+  constexpr std::int64_t page = 64 * 2 * 40 * 4;  // tokens, layers, keys and values of width 20, bytes: a request needs one
   for (int ranks : {1, 2}) {
     options.parallel.pipeline = ranks;
-    options.cache_memory = per_request * 2 / ranks;
+    options.cache_memory = page * 3;  // one page belongs to nobody
     const Outcome few = generate(options);
     for (std::size_t i = 0; i < texts.size(); ++i)
       BOOST_TEST(few.results[i].generated.ids == all.results[i].generated.ids, boost::test_tools::per_element());
   }
   options.parallel.pipeline = 1;
-  options.cache_memory = per_request - 1;
+  options.cache_memory = 2 * page - 1;
   BOOST_TEST(test::contains(test::error_of([&] { GenerationRun run(options); }), "--cache-memory"));
 }
 

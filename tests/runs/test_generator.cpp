@@ -249,6 +249,33 @@ BOOST_AUTO_TEST_CASE(a_seed_repeats_and_another_one_differs) {
   BOOST_TEST((generate(small_gpt2(), {}, {request}).front().ids != first));
 }
 
+// The same model guesses right always, another one hardly ever.
+BOOST_AUTO_TEST_CASE(a_draft_changes_no_token) {
+  for (const double temperature : {0.0, 1.3}) {
+    GenerationRequest request = greedy(some_ids(9, 61, 4), 30);
+    request.sampling.temperature = temperature;
+    const Ids alone = generate(small_gpt2(), {}, {request}).front().ids;
+    for (const std::uint64_t seed : {3, 4})
+      on_ranks(1, [&](comm::Communicator& world) {
+        const auto model = load_for_inference(small_gpt2(), parallel(1), world, 3),
+                   draft = load_for_inference(small_gpt2(), parallel(1), world, seed);
+        Generator generator(*model, {.capacity = 45, .sequences = 2, .draft = draft.get(), .draft_capacity = 40}, world);
+        Ids ids;
+        for (int i = 0; i < 2; ++i) {  // the draft's cache is that of the request before
+          request.on_finished = [&](const Generated& result) { ids = result.ids; };
+          request.random_stream = 0;
+          generator.submit(request);
+          generator.run();
+          BOOST_TEST(ids == alone, boost::test_tools::per_element());
+        }
+        const GeneratorStats stats = generator.stats();
+        BOOST_TEST(stats.drafted_tokens > 0u);
+        if (seed == 3) BOOST_TEST(stats.right_drafts == stats.drafted_tokens);
+        if (seed == 4) BOOST_TEST(stats.right_drafts < stats.drafted_tokens / 2);
+      });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_end_token_ends_and_is_kept) {
   const Ids all = generate(small_llama(), {}, {greedy({3, 1, 4}, 20)}).front().ids;
   GenerationRequest request = greedy({3, 1, 4}, 20);

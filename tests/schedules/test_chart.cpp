@@ -55,6 +55,9 @@ BOOST_AUTO_TEST_CASE(a_page_can_hold_a_simulated_and_a_measured_timeline) {
   const std::string page = chart_html({timeline_of("1f1b", 2, 2), measured}, "side by side");
   BOOST_CHECK_EQUAL(count(page, "<svg"), 2);
   BOOST_CHECK(page.find("http://") == page.find("http://www.w3.org/2000/svg"));  // nothing is loaded from elsewhere
+  const std::string picture = chart_svg({timeline_of("1f1b", 2, 2), measured});
+  BOOST_CHECK_EQUAL(count(picture, "<svg"), 3);  // one around both
+  BOOST_CHECK_EQUAL(count(picture, "</svg>"), 3);
 }
 
 BOOST_AUTO_TEST_CASE(too_many_actions_for_a_picture_are_refused) {

@@ -196,6 +196,45 @@ BOOST_AUTO_TEST_CASE(guesses_change_nothing) {
   BOOST_TEST(outcome.code == 0, outcome.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_draft_changes_nothing) {
+  const std::string alone = generated("1,2,3,4", 60);
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--draft", "tiny", "--lookup"}, [&] {
+    BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 60}, {"temperature", 0}})) == alone);
+    const std::string metrics = request(port, "GET", "/metrics").body;
+    BOOST_TEST(metrics.find("ppengine_accepted_drafts_total 0\n") == std::string::npos);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+  const Outcome other = run({"serve", "--model", "tiny", "--draft", "mid", "--port", std::to_string(port)});
+  BOOST_TEST(other.code == 2);
+  BOOST_TEST(other.err.find("--draft mid: it has 8192 tokens") != std::string::npos, other.err);
+}
+
+// Memory for one sequence of the model's 128 tokens: two pages, and the one that belongs to nobody.
+BOOST_AUTO_TEST_CASE(with_little_memory_all_are_answered_in_turn) {
+  std::vector<std::string> alone;
+  for (int i = 0; i < 6; ++i) alone.push_back(generated("5," + std::to_string(i), 100));
+  const int port = free_port();
+  const Outcome outcome = serve(port, {"--cache-memory", "2"}, [&] {
+    std::vector<std::future<std::string>> all;
+    for (int i = 0; i < 6; ++i)
+      all.push_back(std::async(std::launch::async, [&, i] {
+        return post(port, "/v1/completions", {{"prompt", {5, i}}, {"max_tokens", 100}, {"temperature", 0}})
+            .json()["choices"][0]["text"]
+            .get<std::string>();
+      }));
+    for (int i = 0; i < 6; ++i) BOOST_TEST(all[static_cast<std::size_t>(i)].get() == alone[static_cast<std::size_t>(i)]);
+    const std::string metrics = request(port, "GET", "/metrics").body;
+    BOOST_TEST(metrics.find("ppengine_preempted_total 0\n") == std::string::npos, metrics);
+    BOOST_TEST(metrics.find("ppengine_cache_pages_used 0\n") != std::string::npos, metrics);
+  });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+  const Outcome none = run({"serve", "--model", "tiny", "--cache-memory", "1", "--port", std::to_string(port)});
+  BOOST_TEST(none.code == 2);
+  BOOST_TEST(none.err.find("--cache-memory 1: the keys and values of one sequence of 128 tokens take 2 MiB") != std::string::npos,
+             none.err);
+}
+
 BOOST_AUTO_TEST_CASE(prompts_share_what_they_begin_with) {
   const int port = free_port();
   const auto asked = [&](int first) {

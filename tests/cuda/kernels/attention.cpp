@@ -25,7 +25,10 @@ AttentionShape dense(long length, long heads, long kv_heads, long head_dim) {
           0.2f,
           0,
           no_window,
-          no_ring};
+          no_ring,
+          0,
+          0,
+          0};
 }
 
 std::size_t cells(long a, long b, long c) { return static_cast<std::size_t>(a * b * c); }

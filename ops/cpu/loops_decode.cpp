@@ -1,0 +1,233 @@
+// Loops of decoding: linear layers over few rows in f32 arithmetic, and attention of single tokens over a cache.
+#include <algorithm>
+#include <cmath>
+
+#include <ppengine/ops/cpu/loops_steps.hpp>
+#include <ppengine/ops/cpu/targets.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE <ppengine/ops/cpu/loops_decode.cpp>
+#include <hwy/foreach_target.h>
+
+#include <ppengine/ops/cpu/lanes-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace ppengine::ops::cpu::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_SCALAR
+const DecodeLoops* find_decode_loops() { return nullptr; }
+#else
+namespace {
+
+constexpr int64_t line = 64;             // bytes that are fetched at once
+constexpr int64_t fetched_ahead = 4096;  // bytes ahead of what is read, at least: rows end before the CPU sees that they are read in order
+
+PPENGINE_INLINE V weights_at(const float* p) { return load(p); }
+PPENGINE_INLINE V weights_at(const uint16_t* p) {
+  constexpr hn::Rebind<uint16_t, F> u16;
+  constexpr hn::Repartition<uint32_t, F> u32;
+  return hn::BitCast(f32, hn::ShiftLeft<16>(hn::PromoteTo(u32, hn::LoadU(u16, p))));
+}
+PPENGINE_INLINE V weights_at(const int8_t* p) {
+  constexpr hn::Rebind<int8_t, F> i8;
+  return hn::ConvertTo(f32, hn::PromoteTo(i32, hn::LoadU(i8, p)));
+}
+PPENGINE_INLINE float weight_at(const float* p) { return *p; }
+PPENGINE_INLINE float weight_at(const uint16_t* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(*p) << 16); }
+PPENGINE_INLINE float weight_at(const int8_t* p) { return static_cast<float>(*p); }
+
+// sums[r][k] for `Outs` outputs from `out` on and `Rows` rows. Whatever is computed beside it, each is added up in the same order.
+template <class W, int Rows, int Outs>
+PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int64_t out, float* sums, int64_t row_sums) {
+  const int64_t in = step.in, group = sizeof(W) == 1 ? step.group : in, groups = (in + group - 1) / group;
+  const W* w[Outs];
+  const float* scales[Outs];
+  V total[Outs][Rows];
+  float rest[Outs][Rows];
+#pragma GCC unroll 8
+  for (int k = 0; k < Outs; ++k) {
+    const int64_t o = std::min(out + k, static_cast<int64_t>(step.out) - 1);
+    w[k] = static_cast<const W*>(step.weight) + o * in;
+    scales[k] = step.scales + o * groups;
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) total[k][r] = zero(), rest[k][r] = 0;
+  }
+  constexpr int64_t together = Outs * sizeof(W);  // bytes per input; the rows behind these are fetched in their order
+  const char* const next = reinterpret_cast<const char*>(w[0]) + (fetched_ahead + together * in - 1) / (together * in) * (together * in);
+  const auto part = [&](int64_t i, int64_t last, V(&sum)[Outs][Rows], float (&tail)[Outs][Rows]) PPENGINE_INLINED {
+    for (; i + lanes <= last; i += lanes) {
+#pragma GCC unroll 8
+      for (int64_t at = 0; at < together * lanes; at += line) __builtin_prefetch(next + i * together + at, 0, 2);
+      V weights[Outs];
+#pragma GCC unroll 8
+      for (int k = 0; k < Outs; ++k) weights[k] = weights_at(w[k] + i);
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; ++r) {
+        const V value = load(x[r] + i);
+#pragma GCC unroll 8
+        for (int k = 0; k < Outs; ++k) sum[k][r] = fma(weights[k], value, sum[k][r]);
+      }
+    }
+    for (; i < last; ++i)
+      for (int r = 0; r < Rows; ++r)
+        for (int k = 0; k < Outs; ++k) tail[k][r] += weight_at(w[k] + i) * x[r][i];
+  };
+  if constexpr (sizeof(W) > 1) {
+    part(0, in, total, rest);
+  } else {
+    for (int64_t g = 0; g < groups; ++g) {
+      V sum[Outs][Rows];
+      float tail[Outs][Rows];
+#pragma GCC unroll 8
+      for (int k = 0; k < Outs; ++k)
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) sum[k][r] = zero(), tail[k][r] = 0;
+      part(g * group, std::min((g + 1) * group, in), sum, tail);
+#pragma GCC unroll 8
+      for (int k = 0; k < Outs; ++k)
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+          total[k][r] = fma(sum[k][r], all(scales[k][g]), total[k][r]);
+          rest[k][r] += tail[k][r] * scales[k][g];
+        }
+    }
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < Outs; ++k)
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) sums[r * row_sums + k] = sum_of(total[k][r]) + rest[k][r];
+}
+
+template <class W, int Rows, int Outs>
+void outputs(const LinearStep& step, int64_t rows, int64_t begin, int64_t end) {
+  static_assert(outputs_at_once % Outs == 0);
+  const float* x[Rows];  // those from `rows` on are computed again and not stored
+  for (int r = 0; r < Rows; ++r) x[r] = step.src + std::min<int64_t>(r, rows - 1) * step.in;
+  float sums[Rows * outputs_at_once];
+  for (int64_t o = begin; o < end; o += outputs_at_once) {
+    const int64_t last = std::min(o + outputs_at_once, end);
+    for (int64_t k = o; k < last; k += Outs) dot_rows<W, Rows, Outs>(step, x, k, sums + k - o, outputs_at_once);
+    finish_outputs(step, sums, outputs_at_once, 0, rows, o, last);
+  }
+}
+
+template <class W>
+void outputs_of_rows(const LinearStep& step, int64_t rows, int64_t begin, int64_t end) {
+  constexpr bool many_registers = PPENGINE_AVX512 || HWY_ARCH_ARM_A64;
+  if (rows == 1) return outputs<W, 1, 8>(step, rows, begin, end);
+  if (rows == 2) return outputs<W, 2, 4>(step, rows, begin, end);
+  if (rows <= 4) return outputs<W, 4, many_registers ? 4 : 2>(step, rows, begin, end);
+  outputs<W, 8, many_registers ? 2 : 1>(step, rows, begin, end);
+}
+
+void linear(const LinearStep& step, WeightFormat format, int64_t rows, int64_t begin, int64_t end) {
+  switch (format) {
+    case WeightFormat::f32:
+      return outputs_of_rows<float>(step, rows, begin, end);
+    case WeightFormat::bf16:
+      return outputs_of_rows<uint16_t>(step, rows, begin, end);
+    case WeightFormat::int8:
+      return outputs_of_rows<int8_t>(step, rows, begin, end);
+    case WeightFormat::int4:
+      break;  // by bytes
+  }
+}
+
+constexpr int64_t keys_held = 64;  // scores that are held at a time
+
+// scores[i] of q and keys[i]; gives the largest, not below `largest`.
+float score(float* scores, float largest, const float* q, const float* keys, int64_t stride, int64_t count, const AttentionShape& s) {
+  for (int64_t i = 0; i < count; ++i) {
+    V sum = zero();
+    for_lanes(s.head_dim,
+              [&](int64_t d, auto some) PPENGINE_INLINED { sum = fma(some.load(q + d), some.load(keys + i * stride + d), sum); });
+    const float one = s.scale * sum_of(sum);
+    scores[i] = s.cap > 0 ? s.cap * std::tanh(one / s.cap) : one;
+  }
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, scores[i]);
+  return largest;
+}
+
+// result[d] += sum over i of weights[i] · values[i][d]
+void add_weighted(float* result, const float* weights, const float* values, int64_t stride, int64_t count, int64_t width) {
+  constexpr int64_t at_once = 4;
+  int64_t d = 0;
+  for (; d + at_once * lanes <= width; d += at_once * lanes) {
+    V sums[at_once];
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < at_once; ++j) sums[j] = load(result + d + j * lanes);
+    for (int64_t i = 0; i < count; ++i) {
+      const V weight = all(weights[i]);
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < at_once; ++j) sums[j] = fma(weight, load(values + i * stride + d + j * lanes), sums[j]);
+    }
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < at_once; ++j) store(result + d + j * lanes, sums[j]);
+  }
+  for_lanes(width - d, [&](int64_t rest, auto some) PPENGINE_INLINED {
+    V sum = some.load(result + d + rest);
+    for (int64_t i = 0; i < count; ++i) sum = fma(all(weights[i]), some.load(values + i * stride + d + rest), sum);
+    some.store(result + d + rest, sum);
+  });
+}
+
+// Keys and values of the new tokens before this one are read from where they came, so that no order between heads and tokens is needed.
+void attend(const AttentionStep& a, int64_t chunk) {
+  const AttentionShape& s = a.shape;
+  const int64_t head = chunk % s.heads, token = chunk / s.heads, batch = token / s.length, t = token % s.length;
+  const int64_t kv_head = head / s.group, before = a.filled[batch], keys = before + t + 1, width = s.head_dim;
+  const float* const q = a.q + token * s.q_token + head * width;
+  const float* const k = a.k + batch * s.length * a.k_stride + kv_head * width;
+  const float* const v = a.v + batch * s.length * a.v_stride + kv_head * width;
+  float* const k_cache = a.k_cache + batch * s.k_batch + kv_head * s.k_head;
+  float* const v_cache = a.v_cache + batch * s.v_batch + kv_head * s.v_head;
+  if (const int64_t slot = (before + t) % s.ring; head % s.group == 0 && slot < a.capacity) {
+    std::copy_n(k + t * a.k_stride, width, k_cache + slot * s.k_token);
+    std::copy_n(v + t * a.v_stride, width, v_cache + slot * s.v_token);
+  }
+  HWY_ALIGN float scores[keys_held], result[widest_head];
+  float largest = lowest_score, total = 0;
+  std::fill_n(result, width, 0.0f);
+  for (int64_t first = std::max<int64_t>(before + t - s.window + 1, 0), end = 0; first < keys; first = end) {
+    end = std::min((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of the ring
+    const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)), slot = first % s.ring;
+    const float* const new_k = k + (first + cached - before) * a.k_stride;
+    const float* const new_v = v + (first + cached - before) * a.v_stride;
+    float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);
+    now = score(scores + cached, now, q, new_k, a.k_stride, count - cached, s);
+    const float factor = hn::GetLane(exponential(all(largest - now)));
+    largest = now;
+    V sum = zero();
+    for_lanes(count, [&](int64_t i, auto some) PPENGINE_INLINED {
+      const V power = some.keep(exponential(hn::Sub(some.load(scores + i), all(now))));
+      some.store(scores + i, power);
+      sum = hn::Add(sum, power);
+    });
+    total = total * factor + sum_of(sum);
+    for_lanes(width, [&](int64_t d, auto some) PPENGINE_INLINED { some.store(result + d, hn::Mul(some.load(result + d), all(factor))); });
+    add_weighted(result, scores, v_cache + slot * s.v_token, s.v_token, cached, width);
+    add_weighted(result, scores + cached, new_v, a.v_stride, count - cached, width);
+  }
+  float* const dst = a.dst + chunk * width;
+  const V inverse = all(1.0f / total);
+  for_lanes(width, [&](int64_t d, auto some) PPENGINE_INLINED { some.store(dst + d, hn::Mul(some.load(result + d), inverse)); });
+}
+
+}  // namespace
+
+const DecodeLoops* find_decode_loops() {
+  static constexpr DecodeLoops loops{linear, attend};
+  return &loops;
+}
+#endif
+}  // namespace ppengine::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ppengine::ops::cpu {
+HWY_EXPORT(find_decode_loops);
+const DecodeLoops* decode_loops() {
+  static const DecodeLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_decode_loops)());
+  return chosen;
+}
+}  // namespace ppengine::ops::cpu
+#endif

@@ -1,0 +1,205 @@
+// Steps of decoding, run by a team of threads: each takes chunks of a step until there are none, and waits for those of the step before
+// that others have taken. Whoever has taken one is running, so nobody waits for a thread that has not begun.
+#include <ppengine/ops/cpu/step_chain.hpp>
+
+#include <oneapi/tbb/task_arena.h>
+
+#include <thread>
+#include <utility>
+
+#include <ppengine/ops/cpu/parallel.hpp>
+
+namespace ppengine::ops::cpu {
+namespace {
+
+constexpr int64_t chunks_per_thread = 6;  // of a linear: enough to even out threads that somebody else holds up
+constexpr int looks_before_yielding = 2000;
+
+int64_t chunk_of(int64_t outputs, int64_t threads) {
+  return divide_up(divide_up(outputs, threads * chunks_per_thread), outputs_at_once) * outputs_at_once;
+}
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+Norms norm_of(const LinearStep& step) { return {step.in, step.epsilon, step.centered != 0, step.gamma, step.beta}; }
+
+// All heads of one token; src may be dst where heads stay in their places.
+void rotate(const RotaryStep& step, int64_t token) {
+  const RotaryShape& r = step.shape;
+  const int64_t position = (step.first ? step.first[token / r.length] : 0) + token % r.length;
+  const float *const cosines = step.cosines + position * r.half, *const sines = step.sines + position * r.half;
+  for (int64_t head = 0; head < r.heads; ++head) {
+    const float* const from = step.src + token * step.src_stride + own_head(r, head) * r.head_dim;
+    float* const to = step.dst + token * step.dst_stride + head * r.head_dim;
+    const int64_t half = head < r.turned ? r.half : 0;
+    for (int64_t d = 0; d < half; ++d) {
+      const float x = from[d], y = from[d + half];
+      to[d] = x * cosines[d] - y * sines[d];
+      to[d + half] = y * cosines[d] + x * sines[d];
+    }
+    for (int64_t d = 2 * half; d < r.head_dim; ++d) to[d] = from[d];
+  }
+}
+
+const ActivationLoops* activation_of(const LinearStep& step) {
+  const ActivationTable& table = *activation_loops();
+  switch (step.activation) {  // as in kernels/few_rows_shared.hpp
+    case 1:
+      return &table.gelu_tanh;
+    case 2:
+      return &table.gelu_erf;
+    case 3:
+      return &table.silu;
+    case 4:
+      return &table.relu;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+void finish_outputs(const LinearStep& step, float* sums, int64_t row_sums, int64_t first_row, int64_t rows, int64_t begin, int64_t end) {
+  const ActivationLoops* const activation = activation_of(step);
+  const int64_t count = end - begin;
+  for (int64_t row = 0; row < rows; ++row, sums += row_sums) {
+    const int64_t at = (first_row + row) * step.out + begin;
+    float* const dst = step.dst + at;
+    if (step.bias)
+      for (int64_t i = 0; i < count; ++i) sums[i] += step.bias[begin + i];
+    if (step.gate) {
+      activation->forward(step.gate + at, dst, count);
+      for (int64_t i = 0; i < count; ++i) dst[i] *= sums[i];
+    } else if (activation) {
+      activation->forward(sums, dst, count);
+    } else if (step.residual) {
+      for (int64_t i = 0; i < count; ++i) dst[i] = sums[i] + step.residual[at + i];
+    } else {
+      std::copy_n(sums, count, dst);
+    }
+  }
+}
+
+CpuStepChain::CpuStepChain(Stream& stream)
+    : threads_(oneapi::tbb::this_task_arena::max_concurrency()), memory_(stream.device_ptr(), 1 << 14) {}
+
+void CpuStepChain::run(const NormRows& norm, int64_t row) {
+  const int64_t at = row * norm.of.in;
+  norm_loops()->forward(norm_of(norm.of), norm.of.src + at, norm.dst + at, nullptr, nullptr, 1);
+}
+
+void CpuStepChain::run(const QuantizeRows& quantize, int64_t part) {
+  thread_local std::vector<float> normed;
+  const LinearStep& of = quantize.of;
+  if (of.gamma) normed.resize(std::max(normed.size(), static_cast<size_t>(of.in)));
+  for (int64_t row = part * quantize.at_once, end = std::min(row + quantize.at_once, quantize.rows); row < end; ++row) {
+    const float* const src = of.src + row * of.in;
+    if (of.gamma) norm_loops()->forward(norm_of(of), src, normed.data(), nullptr, nullptr, 1);
+    byte_loops()->quantize(quantize.shape, of.gamma ? normed.data() : src, quantize.dst + row * quantize.shape.bytes);
+  }
+}
+
+void CpuStepChain::run(const Linear& linear, int64_t part) {
+  const int64_t begin = part * linear.chunk;
+  decode_loops()->linear(linear.step, linear.format, linear.rows, begin, std::min<int64_t>(begin + linear.chunk, linear.step.out));
+}
+
+void CpuStepChain::run(const ByteLinear& linear, int64_t part) {
+  const int64_t begin = part * linear.chunk;
+  byte_loops()->linear(linear.step, linear.shape, linear.bytes, linear.rows, begin,
+                       std::min<int64_t>(begin + linear.chunk, linear.step.out));
+}
+
+void CpuStepChain::run(const AttentionStep& attention, int64_t chunk) { decode_loops()->attend(attention, chunk); }
+void CpuStepChain::run(const RotaryStep& rotary, int64_t token) { rotate(rotary, token); }
+
+// Steps follow one another: the memory that one linear reads is free for the next.
+void* CpuStepChain::memory_for_inputs(Stream& stream, size_t bytes) {
+  if (memory_.bytes() < bytes) {
+    launch(stream.impl());
+    memory_ = Buffer();
+    memory_ = Buffer(stream.device_ptr(), bytes);
+  }
+  return memory_.data();
+}
+
+bool CpuStepChain::are_prepared(const Inputs& wanted) {
+  if (prepared_ == wanted) return true;
+  prepared_ = wanted;
+  return false;
+}
+
+void CpuStepChain::forget_overwritten(const LinearStep& step, int64_t rows) {
+  if (step.dst < prepared_.src + prepared_.rows * prepared_.in && prepared_.src < step.dst + rows * step.out) prepared_ = {};
+}
+
+void CpuStepChain::add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) {
+  Linear linear{step, format, rows, chunk_of(step.out, threads_)};
+  if (step.gamma) {
+    auto* const normed = static_cast<float*>(memory_for_inputs(stream, static_cast<size_t>(rows * step.in) * sizeof(float)));
+    if (!are_prepared({step.src, step.gamma, step.beta, rows, step.in, 0})) steps_.push_back({rows, NormRows{step, normed}});
+    linear.step.src = normed;
+  }
+  steps_.push_back({divide_up(step.out, linear.chunk), linear});
+  forget_overwritten(step, rows);
+}
+
+void CpuStepChain::add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows) {
+  constexpr int64_t most_outputs = 64;  // whose weights stay in the first cache while many rows meet them
+  const ByteRowShape shape = byte_loops()->shape(step.in, step.group);
+  auto* const bytes = static_cast<std::byte*>(memory_for_inputs(stream, static_cast<size_t>(rows * shape.bytes)));
+  if (!are_prepared({step.src, step.gamma, step.beta, rows, step.in, step.group})) {
+    const int64_t at_once = std::max<int64_t>(1, 4096 / step.in);
+    steps_.push_back({divide_up(rows, at_once), QuantizeRows{step, shape, bytes, rows, at_once}});
+  }
+  const int64_t chunk = rows > most_few_rows ? std::min(chunk_of(step.out, threads_), most_outputs) : chunk_of(step.out, threads_);
+  steps_.push_back({divide_up(step.out, chunk), ByteLinear{step, shape, bytes, rows, chunk}});
+  forget_overwritten(step, rows);
+}
+
+void CpuStepChain::add(Stream&, const AttentionStep& step, int64_t tokens) {
+  steps_.push_back({tokens * step.shape.heads, step});
+  prepared_ = {};
+}
+
+void CpuStepChain::add(Stream&, const RotaryStep& step, int64_t tokens) {
+  steps_.push_back({tokens, step});
+  prepared_ = {};
+}
+
+void CpuStepChain::work() {
+  for (size_t s = 0; s < running_.size(); ++s) {
+    const ChainStep& step = running_[s];
+    const auto before_done = [&] { return s == 0 || progress_[s - 1].finished.load(std::memory_order_acquire) == running_[s - 1].chunks; };
+    for (int64_t chunk = progress_[s].claimed.fetch_add(1); chunk < step.chunks; chunk = progress_[s].claimed.fetch_add(1)) {
+      for (int looks = 0; !before_done(); ++looks) looks < looks_before_yielding ? pause() : std::this_thread::yield();
+      std::visit([&](const auto& what) { run(what, chunk); }, step.what);
+      progress_[s].finished.fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+}
+
+void CpuStepChain::launch(Stream::Impl& stream) {
+  if (steps_.empty()) return;
+  std::swap(steps_, running_);
+  prepared_ = {};
+  stream.wait();
+  if (progress_.size() < running_.size()) progress_ = std::vector<Progress>(running_.size());
+  for (size_t s = 0; s < running_.size(); ++s) progress_[s].claimed = progress_[s].finished = 0;
+  for_parts(threads_, 1, [&](int64_t, int64_t) { work(); });
+  running_.clear();
+}
+
+}  // namespace ppengine::ops::cpu
+
+namespace ppengine::ops {
+
+std::unique_ptr<StepChain> make_cpu_step_chain(Stream& stream) { return std::make_unique<cpu::CpuStepChain>(stream); }
+
+}  // namespace ppengine::ops

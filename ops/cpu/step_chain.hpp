@@ -1,0 +1,80 @@
+// Steps of decoding on the loops of ops/cpu, run by a team of threads.
+#pragma once
+
+#include <atomic>
+#include <variant>
+#include <vector>
+
+#include <ppengine/ops/cpu/loops_steps.hpp>
+#include <ppengine/ops/detail/step_chain.hpp>
+
+namespace ppengine::ops::cpu {
+
+class CpuStepChain final : public StepChain {
+ public:
+  explicit CpuStepChain(Stream& stream);
+
+  void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) override;
+  void add(Stream& stream, const AttentionStep& step, int64_t tokens) override;
+  void add(Stream& stream, const RotaryStep& step, int64_t tokens) override;
+  // A linear with 4-bit weights over any number of rows, whose inputs are rounded to bytes.
+  void add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows);
+  void launch(Stream::Impl& stream) override;
+
+ private:
+  // What linears read: rows that are normed, or bytes. Linears that follow one another often read the same.
+  struct Inputs {
+    const float *src = nullptr, *gamma = nullptr, *beta = nullptr;
+    int64_t rows = 0, in = 0, group = 0;  // group: of bytes; 0 for f32
+    bool operator==(const Inputs&) const = default;
+  };
+  struct NormRows {
+    LinearStep of;
+    float* dst;
+  };
+  struct QuantizeRows {
+    LinearStep of;
+    ByteRowShape shape;
+    std::byte* dst;
+    int64_t rows, at_once;
+  };
+  struct Linear {
+    LinearStep step;
+    WeightFormat format;
+    int64_t rows, chunk;
+  };
+  struct ByteLinear {
+    LinearStep step;
+    ByteRowShape shape;
+    const std::byte* bytes;
+    int64_t rows, chunk;
+  };
+  struct ChainStep {
+    int64_t chunks;
+    std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, RotaryStep> what;
+  };
+  // Counts of one step's chunks; on a line of its own, since all threads look at it.
+  struct alignas(64) Progress {
+    std::atomic<int64_t> claimed{0}, finished{0};
+  };
+
+  static void run(const NormRows& norm, int64_t row);
+  static void run(const QuantizeRows& quantize, int64_t part);
+  static void run(const Linear& linear, int64_t part);
+  static void run(const ByteLinear& linear, int64_t part);
+  static void run(const AttentionStep& attention, int64_t chunk);
+  static void run(const RotaryStep& rotary, int64_t token);
+
+  bool are_prepared(const Inputs& wanted);
+  void forget_overwritten(const LinearStep& step, int64_t rows);
+  void* memory_for_inputs(Stream& stream, size_t bytes);
+  void work();
+
+  int64_t threads_;
+  std::vector<ChainStep> steps_, running_;
+  std::vector<Progress> progress_;
+  Buffer memory_;
+  Inputs prepared_;
+};
+
+}  // namespace ppengine::ops::cpu
