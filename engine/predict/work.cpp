@@ -26,23 +26,23 @@ class Counter {
   Counter(const Graph& graph, const StageCut& stage, const WorkOptions& options) : graph_(graph), stage_(stage), options_(options) {
     uses_.resize(graph.values().size());
     for (const Node& node : graph.nodes())
-      for (int value : node.inputs) ++uses_[static_cast<size_t>(value)];
+      for (Value value : node.inputs) ++uses_[value];
   }
 
   StageWork count() {
-    for (int i = stage_.begin; i < stage_.end; ++i) add(graph_.nodes()[static_cast<size_t>(i)]);
-    for (int id : stage_.parameters) {
-      const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(id)];
+    for (NodeId node : stage_.nodes()) add(graph_.nodes()[node]);
+    for (ParameterId id : stage_.parameters) {
+      const ParameterInfo& info = graph_.parameters()[id];
       result_.weight_bytes += double(info.shape.count() * options_.type_bytes);
       if (!info.frozen) result_.parameters += double(info.shape.count());
     }
-    for (int value : stage_.sends) result_.bytes_out += value_bytes(value);
+    for (Value value : stage_.sends) result_.bytes_out += value_bytes(value);
     return std::move(result_);
   }
 
  private:
-  const ValueInfo& info(int value) const { return graph_.values()[static_cast<size_t>(value)]; }
-  double value_bytes(int value) const {
+  const ValueInfo& info(Value value) const { return graph_.values()[value]; }
+  double value_bytes(Value value) const {
     const ValueInfo& one = info(value);
     if (one.kind == ValueKind::loss) return 4;
     const double elements = double(options_.batch * options_.length / one.row_parts) * double(one.width) + double(one.fixed);
@@ -50,14 +50,14 @@ class Counter {
   }
   double input_bytes(const Node& node, bool gradients) const {
     double bytes = 0;
-    for (int value : node.inputs)
+    for (Value value : node.inputs)
       if (!gradients || info(value).needs_gradient) bytes += value_bytes(value);
     return bytes;
   }
   double parameter_bytes(const Node& node, double element, bool trained_alone) const {
     double elements = 0;
-    for (int id : node.parameters) {
-      const ParameterInfo& one = graph_.parameters()[static_cast<size_t>(id)];
+    for (ParameterId id : node.parameters) {
+      const ParameterInfo& one = graph_.parameters()[id];
       if (!trained_alone || !one.frozen) elements += double(one.shape.count());
     }
     return elements * element;
@@ -65,17 +65,17 @@ class Counter {
 
   // A sum whose one side is made by an op that adds the other: then it costs that op one more read.
   bool is_added_by_producer(const Node& node) const {
-    return std::string_view(node.op->kind()) == "add" && std::ranges::any_of(node.inputs, [&](int value) {
-             const int producer = info(value).producer;
-             return producer >= stage_.begin && producer < stage_.end && uses_[static_cast<size_t>(value)] == 1 &&
-                    graph_.nodes()[static_cast<size_t>(producer)].op->adds_residual();
+    return node.op->is_sum() && std::ranges::any_of(node.inputs, [&](Value value) {
+             const NodeId producer = info(value).producer;
+             return stage_.contains(producer) && uses_[value] == 1 &&
+                    graph_.nodes()[producer].op->adds_residual();
            });
   }
 
   void add(const Node& node) {
     const std::string kind = node.op->kind();
     const bool needs_gradient = info(node.output).needs_gradient;
-    const bool table = node.op->first_token().has_value(), attention = kind == "attention", sum = kind == "add";
+    const bool table = node.op->first_token().has_value(), attention = kind == "attention", sum = node.op->is_sum();
     const double flops = node.op->flops(graph_, node, options_.batch, options_.length), out = value_bytes(node.output);
     // The cost of pointwise ops is their bytes; a product has far more arithmetic than values.
     const bool product = kind == "linear" || attention || flops > 4 * (input_bytes(node, false) + out);
@@ -100,7 +100,7 @@ class Counter {
     result_.forward.push_back(forward);
     if (!needs_gradient && info(node.output).kind != ValueKind::loss) return;
 
-    const bool to_inputs = std::ranges::any_of(node.inputs, [&](int value) { return info(value).needs_gradient; });
+    const bool to_inputs = std::ranges::any_of(node.inputs, [&](Value value) { return info(value).needs_gradient; });
     if (to_inputs && !sum) {
       Work input = forward;
       input.kind += " dX";
@@ -110,7 +110,7 @@ class Counter {
       if (input.columns > 0) input.columns = double(info(node.inputs[0]).width);
       result_.backward_input.push_back(input);
     }
-    const bool trained = std::ranges::any_of(node.parameters, [&](int id) { return !graph_.parameters()[static_cast<size_t>(id)].frozen; });
+    const bool trained = std::ranges::any_of(node.parameters, [&](ParameterId id) { return !graph_.parameters()[id].frozen; });
     if (!trained) return;
     Work weight = forward;
     weight.kind += " dW";
@@ -122,7 +122,7 @@ class Counter {
   const Graph& graph_;
   const StageCut& stage_;
   const WorkOptions& options_;
-  std::vector<int> uses_;
+  IdVector<Value, int> uses_;
   StageWork result_;
 };
 
