@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ppengine {
 
@@ -13,9 +14,13 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& what, ExitCode code = ExitCode::failed) : std::runtime_error(what), code_(code) {}
   ExitCode exit_code() const { return code_; }
+  // Where in a plan it happened, "rank 2, plan position 17, 2RECV_F5", which the text says too; empty: outside of one.
+  const std::string& position() const { return position_; }
+  void set_position(std::string position) { position_ = std::move(position); }
 
  private:
   ExitCode code_;
+  std::string position_;
 };
 
 // A flag, setting, plan, split or shape that cannot be carried out.

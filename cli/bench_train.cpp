@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure/measure.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/source.hpp>
 #include <ppengine/runs/evaluation.hpp>

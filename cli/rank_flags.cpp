@@ -43,7 +43,8 @@ void check_fits_here(int ranks) {
 // An error on one line: where in the plan, where to go on.
 void tell(const std::exception& error, bool lost, const std::function<std::string()>& when_lost) {
   std::string text = error.what();
-  if (lost && when_lost && dynamic_cast<const CommError*>(&error) && text.find("plan position") == text.npos)
+  const auto* peer = dynamic_cast<const CommError*>(&error);
+  if (lost && when_lost && peer && peer->position().empty())
     text += " (between two steps)";
   const std::string more = lost && when_lost ? when_lost() : std::string();
   fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);

@@ -10,7 +10,7 @@
 
 namespace ppengine::cli {
 
-using StagePlaces = std::vector<engine::ModelRank::StagePlace>;
+using StagePlaces = std::vector<engine::StagePlace>;
 
 // [{"rank":0,"first_module":"transformer.wte"},...], by stage.
 nlohmann::json stages_json(const StagePlaces& places);

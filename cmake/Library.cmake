@@ -8,7 +8,7 @@ add_library(ppengine::ppengine ALIAS ppengine)
 set_target_properties(ppengine PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib INSTALL_RPATH "${PPENGINE_INSTALL_RPATH}")
 target_compile_features(ppengine PUBLIC cxx_std_20)
-target_include_directories(ppengine INTERFACE $<BUILD_INTERFACE:${PPENGINE_INCLUDE}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(ppengine INTERFACE $<BUILD_INTERFACE:${PPENGINE_ARROWS}/installed> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(ppengine PRIVATE ${_links} Threads::Threads ${CMAKE_DL_LIBS})
 # The linker looks at what the libraries need in turn (libdnnl wants libtbb), and they do not say where that is.
 list(TRANSFORM PPENGINE_TOOLCHAIN_LIB PREPEND "-Wl,-rpath-link," OUTPUT_VARIABLE _rpath_link)
@@ -19,6 +19,7 @@ else()
   target_link_options(ppengine INTERFACE ${_rpath_link})
 endif()
 
+ppengine_link(${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp ${PPENGINE_ARROWS}/installed/ppengine/ppengine.hpp)
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/ppengine.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ppengine)
 install(TARGETS ppengine EXPORT ppengine LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,7 +1,7 @@
-# ppengine_module(): one folder of the architecture, as an object library that sees only the folders below it.
+# ppengine_module(): one folder of the architecture, as an object library that sees only the folders below it (cmake/Arrows.cmake).
 # ppengine_test(): one Boost.Test program per folder under tests/.
 
-# Sources say #include <ppengine/ops/device/tensor.hpp>, in the tree as after installation.
+# Sources say #include <ppengine/ops/device/tensor.hpp>, in the tree as after installation. This is all of it, for tests and tools.
 set(PPENGINE_INCLUDE ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${PPENGINE_INCLUDE}/ppengine)
 foreach(_folder base schedules ops comm engine models runs)
@@ -16,9 +16,14 @@ if(PPENGINE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime ${PPENGINE_CCACHE})
 endif()
 
+include(Arrows)
+
+# ppengine_flags: for the folders of the architecture. ppengine_options: for tests and tools, which may include everything.
+add_library(ppengine_flags INTERFACE)
+target_compile_features(ppengine_flags INTERFACE cxx_std_20)
+target_compile_options(ppengine_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${PPENGINE_DEVELOPER}>:-Werror>)
 add_library(ppengine_options INTERFACE)
-target_compile_features(ppengine_options INTERFACE cxx_std_20)
-target_compile_options(ppengine_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${PPENGINE_DEVELOPER}>:-Werror>)
+target_link_libraries(ppengine_options INTERFACE ppengine_flags)
 target_include_directories(ppengine_options INTERFACE ${PPENGINE_INCLUDE})
 if(PPENGINE_SANITIZE)
   # With sanitizers g++ 12 takes parts of std::regex for uninitialized.
@@ -34,12 +39,16 @@ function(ppengine_uncached target)
   set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 
-# ppengine_module(NAME PUBLIC a.hpp ... SOURCES a.cpp ... [LINK target ...] [PCH header]): PUBLIC headers are installed, others are not.
+# ppengine_module(NAME [USES folder ...] PUBLIC a.hpp ... [PRIVATE folder or header ...] SOURCES a.cpp ... [LINK target ...] [PCH header])
+# USES: the folders below that it may include from. PUBLIC headers are installed, PRIVATE ones are for this folder alone, and the rest is for
+# the folders above it.
 function(ppengine_module name)
-  cmake_parse_arguments(ARG "" "PCH" "PUBLIC;SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "USES;PUBLIC;PRIVATE;SOURCES;LINK" ${ARGN})
+  ppengine_arrows(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   add_library(ppengine_${name} OBJECT ${ARG_SOURCES})
   set_target_properties(ppengine_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(ppengine_${name} PRIVATE ppengine_options fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINK})
+  ppengine_may_include(ppengine_${name} OWN ${name} USES ${ARG_USES})
+  target_link_libraries(ppengine_${name} PRIVATE ppengine_flags fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINK})
   if(ARG_PCH)
     target_precompile_headers(ppengine_${name} PRIVATE ${ARG_PCH})
     ppengine_uncached(ppengine_${name})

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {
 
 Evaluator::Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output)
     : model_(model), options_(options), mesh_(mesh), output_(output) {}
+
+Evaluator::~Evaluator() = default;
 
 Pipeline& Evaluator::pipeline_for(int microbatches) {
   auto& pipeline = pipelines_[microbatches];

@@ -4,16 +4,23 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include <ppengine/engine/batch.hpp>
 #include <ppengine/engine/parallel.hpp>
-#include <ppengine/engine/pipeline.hpp>
 
 namespace ppengine::engine {
+
+class ModelRank;
+class Pipeline;
+class Profile;
 
 class Evaluator {
  public:
   // Uses the weights of `model`, which may be in training at the same time (between its steps).
   Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output = false);
+  ~Evaluator();
 
   struct Result {
     double loss_sum = 0;  // over valid tokens

@@ -76,7 +76,7 @@ ParameterStore& ModelRank::parameters(StageId stage) {
   return stores_[static_cast<size_t>(found - stages_.begin())];
 }
 
-std::vector<ModelRank::StagePlace> ModelRank::stage_places() const {
+std::vector<StagePlace> ModelRank::stage_places() const {
   std::vector<StagePlace> places;
   places.reserve(cuts_.size());
   for (StageId s : cuts_.ids()) places.push_back({stage_rank_[s], first_module(*graph_, cuts_[s])});

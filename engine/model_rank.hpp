@@ -9,6 +9,7 @@
 #include <ppengine/engine/weights/parameters.hpp>
 #include <ppengine/engine/weights/sharding.hpp>
 #include <ppengine/engine/graph/split.hpp>
+#include <ppengine/engine/parallel.hpp>
 
 namespace ppengine::engine {
 
@@ -29,12 +30,7 @@ class ModelRank {
   const std::shared_ptr<const Graph>& graph_ptr() const { return graph_; }
   const IdVector<StageId, StageCut>& cuts() const { return cuts_; }
   const IdVector<StageId, int>& stage_rank() const { return stage_rank_; }
-  // Of all stages: the rank in the pipeline, and where it begins.
-  struct StagePlace {
-    int rank;
-    std::string first_module;
-  };
-  std::vector<StagePlace> stage_places() const;
+  std::vector<StagePlace> stage_places() const;  // of all stages
   int rank() const { return rank_; }
   const std::shared_ptr<ops::Device>& device() const { return device_; }
   ops::MemoryCounter& memory() { return memory_; }

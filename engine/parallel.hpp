@@ -38,6 +38,12 @@ struct ParallelOptions {
   bool sharded() const { return shard && data > 1; }  // over one rank there is nothing to divide
 };
 
+// A stage in the pipeline: its rank, and where it begins.
+struct StagePlace {
+  int rank;
+  std::string first_module;
+};
+
 // The plan that the options ask for, lowered. For inference: forward only, on the placement that the schedule or plan gives.
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
 // Stages as the options cut them, for microbatches of so many sequences. world: of training, where all ranks call it; null: nothing is

@@ -8,10 +8,10 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/batch.hpp>
-#include <ppengine/engine/stage/block_pool.hpp>
-#include <ppengine/engine/stage/compiled_stage.hpp>
-#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/gradients/gradient_sink.hpp>
 #include <ppengine/engine/measure/timeline.hpp>
+#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/stage/stage_runtime.hpp>
 #include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::engine {
@@ -22,16 +22,6 @@ struct PipelineOptions {
   comm::Communicator* peers = nullptr;   // the ranks of the plan; may be null for one rank
   comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
   comm::Communicator* data = nullptr;    // the data-parallel ranks, where ops measure over all of them (batch norm); null: they do not
-};
-
-// Hears when gradients are final, in the last weight gradient that a stage computes in a step.
-class GradientSink {
- public:
-  virtual ~GradientSink() = default;
-  // Nothing submitted to the stream from now on writes these gradients or reads these parameters.
-  virtual void final_gradients(StageId stage, std::span<const ParameterId> parameters, ops::Stream& stream) = 0;
-  // REDUCE_GRAD: all of the stage's gradients are.
-  virtual void stage_done(StageId stage) = 0;
 };
 
 // What changes from step to step.
@@ -86,24 +76,21 @@ class Pipeline final : public schedules::ActionHandler {
   void overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) override;
 
  private:
-  struct Stage;
-  struct InFlight;
-  Stage& at(StageId stage);
-  InFlight& in_flight(Stage& stage, int microbatch);
-  const CompiledStage& compiled(Stage& stage, int microbatch);
-  Run make_run(Stage& stage, int microbatch, ops::Stream& stream);
+  StageRuntime& at(StageId stage);
+  bool is_here(StageId stage) const { return model_.cuts().contains(stage) && model_.has_stage(stage); }
+  Run make_run(StageRuntime& stage, int microbatch, ops::Stream& stream);
   void carry_out(const StepInputs& inputs);
   void upload_inputs(const StepInputs& inputs);
   void upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range);
-  void begin_forward(Stage& stage, int microbatch);
-  void end_forward(Stage& stage, int microbatch);
-  void begin_backward(Stage& stage, int microbatch);
-  void end_input_gradient(Stage& stage, int microbatch);
-  void end_weight_gradient(Stage& stage, int microbatch);
-  void release_when_done(Stage& stage, int microbatch);
+  void begin_forward(StageRuntime& stage, int microbatch);
+  void end_forward(StageRuntime& stage, int microbatch);
+  void begin_backward(StageRuntime& stage, int microbatch);
+  void end_input_gradient(StageRuntime& stage, int microbatch);
+  void end_weight_gradient(StageRuntime& stage, int microbatch);
   void wait_for_message(comm::Pending& message);
   // What to do after each instruction of a program: null but in the stage's last weight gradient of the step.
-  AfterInstruction watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream);
+  AfterInstruction watch(StageRuntime& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream);
+  void end_gradients(StageId stage, GradientSink& sink);
   void finish_action();
   // Of the message that stage `to` receives.
   int tag(StageId to, int microbatch, bool backward) const;
@@ -116,10 +103,10 @@ class Pipeline final : public schedules::ActionHandler {
   schedules::Plan plan_;
   PipelineOptions options_;
   bool training_;
-  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<std::unique_ptr<StageRuntime>> stages_;
   ops::Buffer workspace_, second_workspace_, staging_;
-  const StepInputs* step_ = nullptr;
-  TimelineRecorder* recorder_ = nullptr;
+  const StepInputs* step_ = nullptr;       // null outside of run()
+  TimelineRecorder* recorder_ = nullptr;  // likewise
   Profile* profile_ = nullptr;
   std::vector<double> losses_;
   // The second runs the backward of an overlapped pair. Last: their destructors wait for work that uses the memory above.

@@ -1,7 +1,7 @@
 // The actions of a Pipeline: forward, both halves of the backward, overlapped pairs, messages.
 #include <utility>
 
-#include <ppengine/engine/detail/pipeline_state.hpp>
+#include <ppengine/engine/pipeline.hpp>
 
 namespace ppengine::engine {
 
@@ -17,60 +17,47 @@ void Pipeline::wait_for_message(comm::Pending& message) {
   if (recorder_) recorder_->work_begins();
 }
 
-void Pipeline::begin_forward(Stage& stage, int microbatch) {
-  InFlight& flight = in_flight(stage, microbatch);
-  if (flight.activations < 0) flight.activations = stage.activations.acquire();
-  if (model_.sharding()) model_.sharding()->wait(stage.index, stream_);
-  wait_for_message(flight.received_activation);
+void Pipeline::begin_forward(StageRuntime& stage, int microbatch) {
+  stage.begin_activations(microbatch);
+  if (model_.sharding()) model_.sharding()->wait(stage.id(), stream_);
+  wait_for_message(stage.received_activation(microbatch));
 }
 
-void Pipeline::end_forward(Stage& stage, int microbatch) {
-  InFlight& flight = in_flight(stage, microbatch);
-  const CompiledStage& shape = compiled(stage, microbatch);
+void Pipeline::end_forward(StageRuntime& stage, int microbatch) {
+  const CompiledStage& shape = stage.shape(microbatch);
   if (shape.output() != no_buffer && on_output) {
     const Run run = make_run(stage, microbatch, stream_);
-    const int64_t width = model_.graph().values()[model_.graph().output_value()].width;
+    const int64_t width = model_.graph().info(model_.graph().output_value()).width;
     on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}),
               stream_);
   }
-  const StageId next = stage.index + 1;
-  if (next < model_.cuts().end_id() && model_.has_stage(next)) {  // the next stage is ours
-    Stage& after = at(next);
-    InFlight& its = in_flight(after, microbatch);
-    its.activations = after.activations.acquire();
-    pass_on(stage.activations.at(flight.activations).out, shape.bytes_out(), shape.keeps_values_out(),
-            after.activations.at(its.activations).in);
-    if (!training_) stage.activations.release(flight.activations), flight.activations = -1;
-  } else if (!training_ && next == model_.cuts().end_id()) {
-    stage.activations.release(flight.activations), flight.activations = -1;
-  }
+  const StageId next = stage.id() + 1;
+  if (is_here(next))
+    pass_on(stage.activations(microbatch).out, shape.bytes_out(), shape.keeps_values_out(), at(next).begin_activations(microbatch).in);
+  const bool sends = next < model_.cuts().end_id() && !is_here(next);
+  if (!training_ && !sends) stage.end_activations(microbatch);
 }
 
-void Pipeline::forward(StageId index, int microbatch) {
-  Stage& stage = at(index);
+void Pipeline::forward(StageId id, int microbatch) {
+  StageRuntime& stage = at(id);
   begin_forward(stage, microbatch);
-  compiled(stage, microbatch).forward(make_run(stage, microbatch, stream_));
+  stage.shape(microbatch).forward(make_run(stage, microbatch, stream_));
   end_forward(stage, microbatch);
   finish_action();
 }
 
-void Pipeline::begin_backward(Stage& stage, int microbatch) {
-  InFlight& flight = in_flight(stage, microbatch);
-  if (flight.gradients < 0) flight.gradients = stage.gradients.acquire();
-  if (model_.sharding()) model_.sharding()->wait(stage.index, stream_);
-  wait_for_message(flight.received_gradient);
+void Pipeline::begin_backward(StageRuntime& stage, int microbatch) {
+  stage.begin_gradients(microbatch);
+  if (model_.sharding()) model_.sharding()->wait(stage.id(), stream_);
+  wait_for_message(stage.received_gradient(microbatch));
 }
 
-void Pipeline::end_input_gradient(Stage& stage, int microbatch) {
-  const StageId before = stage.index - 1;
-  if (!before || !model_.has_stage(before)) return;
-  Stage& its = at(before);
-  InFlight& flight = in_flight(its, microbatch);
-  flight.gradients = its.gradients.acquire();
-  const CompiledStage& shape = compiled(stage, microbatch);
+void Pipeline::end_input_gradient(StageRuntime& stage, int microbatch) {
+  if (!is_here(stage.id() - 1)) return;
+  Block& its = at(stage.id() - 1).begin_gradients(microbatch);
+  const CompiledStage& shape = stage.shape(microbatch);
   if (shape.gradient_bytes_out() == 0) return;  // nothing below is trained
-  pass_on(stage.gradients.at(in_flight(stage, microbatch).gradients).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(),
-          its.gradients.at(flight.gradients).in);
+  pass_on(stage.gradients(microbatch).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(), its.in);
 }
 
 void Pipeline::pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& to) {
@@ -81,48 +68,33 @@ void Pipeline::pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& 
 }
 
 // The first weight gradient of a step finds a place for the stage's gradients, the last one tells the sink as they become final.
-AfterInstruction Pipeline::watch(Stage& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream) {
-  const auto& without = stage.by_microbatch.front()->without_gradient();
-  if (stage.weight_gradients == 0) {
-    if (model_.sharding()) model_.sharding()->begin_gradients(stage.index, stream);
+AfterInstruction Pipeline::watch(StageRuntime& stage, const std::vector<CompiledStage::Final>& finals, ops::Stream& stream) {
+  const auto& without = stage.shape(0).without_gradient();
+  if (stage.weight_gradients() == 0) {
+    if (model_.sharding()) model_.sharding()->begin_gradients(stage.id(), stream, step_->sink);
     if (!step_->accumulate || model_.keeps_gradient_parts())
       for (ParameterId id : without) {
-        const ParameterRange& range = *stage.parameters->find(id);
-        stream.zero(model_.whole_gradients(stage.index) + range.offset, range.count * sizeof(float));
+        const ParameterRange& range = *stage.parameters().find(id);
+        stream.zero(model_.whole_gradients(stage.id()) + range.offset, range.count * sizeof(float));
       }
   }
-  if (!step_->sink || stage.weight_gradients + 1 < plan_.microbatches) return {};
-  if (!without.empty()) step_->sink->final_gradients(stage.index, without, stream);
-  return [this, &finals, &stream, index = stage.index, next = size_t{0}, ids = std::vector<ParameterId>()](size_t instruction) mutable {
+  if (!step_->sink || stage.weight_gradients() + 1 < plan_.microbatches) return {};
+  if (!without.empty()) step_->sink->final_gradients(stage.id(), without, stream);
+  return [this, &finals, &stream, id = stage.id(), next = size_t{0}, ids = std::vector<ParameterId>()](size_t instruction) mutable {
     ids.clear();
     for (; next < finals.size() && finals[next].instruction == instruction; ++next) ids.push_back(finals[next].parameter);
-    if (!ids.empty()) step_->sink->final_gradients(index, ids, stream);
+    if (!ids.empty()) step_->sink->final_gradients(id, ids, stream);
   };
 }
 
-void Pipeline::end_weight_gradient(Stage& stage, int microbatch) {
-  InFlight& flight = in_flight(stage, microbatch);
-  ++stage.weight_gradients;
-  flight.weights_done = true;
-  // The activation that was sent has arrived long ago: its gradient is back.
-  stage.activations.release(flight.activations, std::exchange(flight.sent_activation, {}));
-  flight.activations = -1;
-  release_when_done(stage, microbatch);
+void Pipeline::end_weight_gradient(StageRuntime& stage, int microbatch) {
+  stage.weights_done(microbatch, stage.id() > StageId(0) && !is_here(stage.id() - 1));
 }
 
-// The block of gradients is free when the weights' are in and the input's is on its way.
-void Pipeline::release_when_done(Stage& stage, int microbatch) {
-  InFlight& flight = in_flight(stage, microbatch);
-  const bool sends = stage.index > StageId(0) && !model_.has_stage(stage.index - 1);
-  if (!flight.weights_done || (sends && !flight.gradient_sent)) return;
-  stage.gradients.release(flight.gradients, std::exchange(flight.sent_gradient, {}));
-  flight.gradients = -1;
-}
-
-void Pipeline::backward(StageId index, int microbatch) {
-  Stage& stage = at(index);
+void Pipeline::backward(StageId id, int microbatch) {
+  StageRuntime& stage = at(id);
   begin_backward(stage, microbatch);
-  const CompiledStage& shape = compiled(stage, microbatch);
+  const CompiledStage& shape = stage.shape(microbatch);
   const AfterInstruction after = watch(stage, shape.final_in_backward(), stream_);
   shape.backward(make_run(stage, microbatch, stream_), after);
   end_input_gradient(stage, microbatch);
@@ -130,18 +102,18 @@ void Pipeline::backward(StageId index, int microbatch) {
   finish_action();
 }
 
-void Pipeline::backward_input(StageId index, int microbatch) {
-  Stage& stage = at(index);
+void Pipeline::backward_input(StageId id, int microbatch) {
+  StageRuntime& stage = at(id);
   begin_backward(stage, microbatch);
-  compiled(stage, microbatch).backward_input(make_run(stage, microbatch, stream_));
+  stage.shape(microbatch).backward_input(make_run(stage, microbatch, stream_));
   end_input_gradient(stage, microbatch);
   finish_action();
 }
 
-void Pipeline::backward_weight(StageId index, int microbatch) {
-  Stage& stage = at(index);
-  if (model_.sharding()) model_.sharding()->wait(index, stream_);
-  const CompiledStage& shape = compiled(stage, microbatch);
+void Pipeline::backward_weight(StageId id, int microbatch) {
+  StageRuntime& stage = at(id);
+  if (model_.sharding()) model_.sharding()->wait(id, stream_);
+  const CompiledStage& shape = stage.shape(microbatch);
   const AfterInstruction after = watch(stage, shape.final_in_weight(), stream_);
   shape.backward_weight(make_run(stage, microbatch, stream_), after);
   end_weight_gradient(stage, microbatch);
@@ -149,15 +121,15 @@ void Pipeline::backward_weight(StageId index, int microbatch) {
 }
 
 void Pipeline::overlap(const schedules::Action& forward_part, const schedules::Action& backward_part) {
-  Stage &ahead = at(StageId(forward_part.stage)), &behind = at(StageId(backward_part.stage));
+  StageRuntime &ahead = at(StageId(forward_part.stage)), &behind = at(StageId(backward_part.stage));
   const int f = static_cast<int>(forward_part.microbatch), b = static_cast<int>(backward_part.microbatch);
   begin_forward(ahead, f);
   begin_backward(behind, b);
   const bool split = backward_part.type == schedules::ActionType::backward_input;
-  const CompiledStage& its = compiled(behind, b);
+  const CompiledStage& its = behind.shape(b);
   const AfterInstruction after = split ? AfterInstruction() : watch(behind, its.final_in_backward(), second_);
   second_.wait_for(stream_.record());
-  execute_together(compiled(ahead, f).forward_program(), make_run(ahead, f, stream_), split ? its.input_program() : its.backward_program(),
+  execute_together(ahead.shape(f).forward_program(), make_run(ahead, f, stream_), split ? its.input_program() : its.backward_program(),
                    make_run(behind, b, second_), after);
   stream_.wait_for(second_.record());
   end_forward(ahead, f);
@@ -175,7 +147,13 @@ void Pipeline::reshard(StageId stage) {
 }
 
 void Pipeline::reduce_grad(StageId stage) {
-  if (step_->sink) step_->sink->stage_done(stage);
+  if (step_->sink) end_gradients(stage, *step_->sink);
+}
+
+// The stage's block of whole gradients may be used for another one as soon as the sink reads it no more.
+void Pipeline::end_gradients(StageId stage, GradientSink& sink) {
+  sink.stage_done(stage);
+  if (model_.sharding()) model_.sharding()->end_gradients(stage);
 }
 
 // Messages.
@@ -194,44 +172,30 @@ comm::Pending Pipeline::receive(ops::Buffer& block, size_t bytes, int peer, int 
   return bytes == 0 ? comm::Pending() : options_.peers->take_over(block, bytes, peer, tag, stream_);
 }
 
-void Pipeline::send_forward(StageId index, int microbatch, int peer) {
-  Stage& stage = at(index);
-  InFlight& flight = in_flight(stage, microbatch);
-  const CompiledStage& shape = compiled(stage, microbatch);
-  flight.sent_activation = send(stage.activations.at(flight.activations).out, shape.bytes_out(), shape.keeps_values_out(), peer,
-                                tag(index + 1, microbatch, false));
-  flight.activation_sent = true;
-  if (!training_) {
-    stage.activations.release(flight.activations, std::exchange(flight.sent_activation, {}));
-    flight.activations = -1;
-  }
+void Pipeline::send_forward(StageId id, int microbatch, int peer) {
+  StageRuntime& stage = at(id);
+  const CompiledStage& shape = stage.shape(microbatch);
+  stage.activation_sent(microbatch, send(stage.activations(microbatch).out, shape.bytes_out(), shape.keeps_values_out(), peer,
+                                         tag(id + 1, microbatch, false)));
 }
 
-void Pipeline::recv_forward(StageId index, int microbatch, int peer) {
-  Stage& stage = at(index);
-  InFlight& flight = in_flight(stage, microbatch);
-  flight.activations = stage.activations.acquire();
-  flight.received_activation =
-      receive(stage.activations.at(flight.activations).in, compiled(stage, microbatch).bytes_in(), peer, tag(index, microbatch, false));
+void Pipeline::recv_forward(StageId id, int microbatch, int peer) {
+  StageRuntime& stage = at(id);
+  ops::Buffer& in = stage.begin_activations(microbatch).in;
+  stage.received_activation(microbatch) = receive(in, stage.shape(microbatch).bytes_in(), peer, tag(id, microbatch, false));
 }
 
-void Pipeline::send_backward(StageId index, int microbatch, int peer) {
-  Stage& stage = at(index);
-  InFlight& flight = in_flight(stage, microbatch);
-  const CompiledStage& shape = compiled(stage, microbatch);
-  flight.sent_gradient =
-      send(stage.gradients.at(flight.gradients).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(), peer,
-           tag(index - 1, microbatch, true));
-  flight.gradient_sent = true;
-  release_when_done(stage, microbatch);
+void Pipeline::send_backward(StageId id, int microbatch, int peer) {
+  StageRuntime& stage = at(id);
+  const CompiledStage& shape = stage.shape(microbatch);
+  stage.gradient_sent(microbatch, send(stage.gradients(microbatch).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(), peer,
+                                       tag(id - 1, microbatch, true)));
 }
 
-void Pipeline::recv_backward(StageId index, int microbatch, int peer) {
-  Stage& stage = at(index);
-  InFlight& flight = in_flight(stage, microbatch);
-  flight.gradients = stage.gradients.acquire();
-  flight.received_gradient =
-      receive(stage.gradients.at(flight.gradients).in, compiled(stage, microbatch).gradient_bytes_in(), peer, tag(index, microbatch, true));
+void Pipeline::recv_backward(StageId id, int microbatch, int peer) {
+  StageRuntime& stage = at(id);
+  ops::Buffer& in = stage.begin_gradients(microbatch).in;
+  stage.received_gradient(microbatch) = receive(in, stage.shape(microbatch).gradient_bytes_in(), peer, tag(id, microbatch, true));
 }
 
 }  // namespace ppengine::engine

@@ -5,6 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/gradients/reducer.hpp>
+#include <ppengine/engine/gradients/tied_gradients.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/graph/verify.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
@@ -67,6 +70,8 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
 }
 
 Trainer::~Trainer() = default;
+
+const schedules::Plan& Trainer::plan() const { return pipeline_->plan(); }
 
 void Trainer::check_settings(int64_t batch_size, int64_t length) const {
   const ParallelOptions& parallel = options_.parallel;

@@ -15,14 +15,20 @@
 #include <vector>
 
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/engine/gradients/reducer.hpp>
-#include <ppengine/engine/gradients/tied_gradients.hpp>
+#include <ppengine/engine/gradients/hooks.hpp>
 #include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/engine/parallel.hpp>
-#include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/weights/buckets.hpp>
 #include <ppengine/engine/weights/optimizer.hpp>
 
 namespace ppengine::engine {
+
+// What a trainer is made of. None of these is installed: a program needs them only to work on the engine itself.
+class GradientNorm;
+class ModelRank;
+class Pipeline;
+class Reducer;
+class TiedGradients;
 
 // What to do when the loss or the gradients' norm of a step is a NaN or an infinity.
 enum class OnNan {
@@ -97,7 +103,7 @@ class Trainer {
 
   ModelRank& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
-  const schedules::Plan& plan() const { return pipeline_->plan(); }
+  const schedules::Plan& plan() const;
   const TimelineRecorder& timeline() const { return recorder_; }
   const comm::Mesh& mesh() const { return mesh_; }
   Pipeline& pipeline() { return *pipeline_; }

@@ -10,6 +10,9 @@
 #include <ppengine/base/crc32.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/gradients/reducer.hpp>
+#include <ppengine/engine/gradients/tied_gradients.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/trainer.hpp>
 
 namespace ppengine::engine {

@@ -9,6 +9,9 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/gradients/reducer.hpp>
+#include <ppengine/engine/gradients/tied_gradients.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/trainer.hpp>
 
 namespace ppengine::engine {

@@ -8,6 +8,7 @@
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/save_folder.hpp>

@@ -1,6 +1,7 @@
 // What writing and reading checkpoints share: names of files, and the parameters of a stage.
 #pragma once
 
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/trainer.hpp>
 
 namespace ppengine::runs {

@@ -11,6 +11,7 @@
 #include <ppengine/engine/graph/inference_graph.hpp>
 #include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/parameters.hpp>

@@ -2,8 +2,11 @@
 // first rank is given the requests and hears of the tokens.
 //
 //   Generator generator(model, {.capacity = 256}, pipeline);
-//   if (pipeline.rank() == 0) generator.submit({.prompt = ids, .on_token = [](std::int32_t id) { std::cout << id <<
-//   "\n"; return true; }}); generator.run();  // on all ranks, until every request is finished
+//   GenerationRequest request;
+//   request.prompt = ids;
+//   request.on_token = [](std::int32_t id) { return bool(std::cout << id << "\n"); };
+//   if (pipeline.rank() == 0) generator.submit(std::move(request));
+//   generator.run();  // on all ranks, until every request is finished
 #pragma once
 
 #include <cstdint>
@@ -16,9 +19,12 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/graph/lora.hpp>
-#include <ppengine/engine/model_rank.hpp>
-#include <ppengine/engine/stage/program.hpp>
 #include <ppengine/runs/sampler.hpp>
+
+namespace ppengine::engine {
+class ModelRank;
+class Profile;
+}
 
 namespace ppengine::runs {
 

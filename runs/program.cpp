@@ -13,6 +13,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/runs/detail/program_setup.hpp>

@@ -8,6 +8,7 @@
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/import/stored.hpp>
 

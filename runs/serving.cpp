@@ -18,6 +18,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/local.hpp>
 #include <ppengine/comm/mesh.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
 #include <ppengine/runs/adapters.hpp>
 #include <ppengine/runs/constraint/token_trie.hpp>

@@ -12,6 +12,7 @@
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/engine/graph/pack.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/npy.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/save_folder.hpp>

@@ -66,7 +66,7 @@ struct RunInfo {
   std::int64_t parameters = 0, trained = 0, sequence_length = 0, batch_size = 0, sequences = 0;
   std::string data, device;
   std::int64_t first_step = 1, steps = 0;
-  std::vector<engine::ModelRank::StagePlace> stage_places;
+  std::vector<engine::StagePlace> stage_places;
 };
 
 // What a run would take: of a step that was measured with random weights.

@@ -64,6 +64,12 @@ class Current {
   const Position* const before_;
 };
 
+template <class SomeError>
+[[noreturn]] void throw_at(const Position& at, SomeError error) {
+  error.set_position(text_of(at));
+  throw error;
+}
+
 [[noreturn]] void rethrow_with(const Position& at) {
   const std::string where = text_of(at) + ": ";
   try {
@@ -71,15 +77,15 @@ class Current {
   } catch (const CommError& e) {
     throw with_position(e);
   } catch (const DeviceError& e) {
-    throw DeviceError(where + e.what(), e.exit_code());
+    throw_at(at, DeviceError(where + e.what(), e.exit_code()));
   } catch (const ConfigError& e) {
-    throw ConfigError(where + e.what());
+    throw_at(at, ConfigError(where + e.what()));
   } catch (const FileError& e) {
-    throw FileError(where + e.what());
+    throw_at(at, FileError(where + e.what()));
   } catch (const Error& e) {
-    throw Error(where + e.what(), e.exit_code());
+    throw_at(at, Error(where + e.what(), e.exit_code()));
   } catch (const std::exception& e) {
-    throw Error(where + e.what());
+    throw_at(at, Error(where + e.what()));
   }
 }
 
@@ -87,7 +93,9 @@ class Current {
 
 CommError with_position(const CommError& error) {
   if (!current || !current->cell) return error;
-  return {error.peer(), error.operation(), error.tag(), fmt::format("{} (at {})", error.reason(), text_of(*current))};
+  CommError placed(error.peer(), error.operation(), error.tag(), fmt::format("{} (at {})", error.reason(), text_of(*current)));
+  placed.set_position(text_of(*current));
+  return placed;
 }
 
 void ActionHandler::overlap(const Action& forward_part, const Action& backward_part) {
@@ -105,25 +113,16 @@ void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver*
   const auto& actions = plan.of(rank);
   Position at{rank, 0, 0, nullptr};
   const Current here(at);
-  bool in_batch = false;
   try {
     for (; at.index < actions.size(); ++at.column) {
       at.cell = &actions[at.index];
-      const bool message = is_message(at.cell->type);
-      if (message && !in_batch) handler.begin_batch();
-      in_batch = message;
       if (observer) observer->begin(at);
       if (at.cell->joined)
         handler.overlap(at.cell[0], at.cell[1]);
       else
         perform(plan, *at.cell, handler);
-      const std::size_t next = at.index + (at.cell->joined ? 2 : 1);
-      if (message && (next == actions.size() || !is_message(actions[next].type))) {
-        handler.commit_batch();
-        in_batch = false;
-      }
       if (observer) observer->end(at);
-      at.index = next;
+      at.index += at.cell->joined ? 2 : 1;
     }
   } catch (...) {
     rethrow_with(at);

@@ -26,12 +26,6 @@ class ActionHandler {
   virtual void send_backward(StageId stage, int microbatch, int peer) = 0;
   virtual void recv_backward(StageId stage, int microbatch, int peer) = 0;
 
-  // Sends and receives that stand next to each other in the plan are one batch: the four calls above come between these
-  // two. A handler whose transport can start several messages at once collects them and starts all in commit_batch, so
-  // that a send never waits for a receive of the same batch; another one ignores both.
-  virtual void begin_batch() {}
-  virtual void commit_batch() {}
-
   virtual void unshard(StageId stage) = 0;
   virtual void reshard(StageId stage) = 0;
   virtual void reduce_grad(StageId stage) = 0;
@@ -58,7 +52,7 @@ class ActionObserver {
 };
 
 // Runs one step: every action of `rank` once. What the handler throws comes out again with its type kept where it is
-// one of ours (CommError, DeviceError, ...) and the text "rank 2, plan position 17, 2RECV_F5: ..." in front. The plan
+// one of ours (CommError, DeviceError, ...) and the text "rank 2, plan position 17, 2RECV_F5: ..." in front (Error::position). The plan
 // must be lowered and valid; validate() it once where it comes from.
 void execute(const Plan& plan, int rank, ActionHandler& handler, ActionObserver* observer = nullptr);
 

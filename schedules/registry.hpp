@@ -1,8 +1,14 @@
 // Schedules by name: the built-in ones, and your own.
 //
 //   Registry mine = builtin_schedules();
-//   mine.add({.name = "backwards_first", .summary = "...", .make = [](const PlanRequest& r) { ... return plan; }});
-//   Plan plan = mine.make("Backwards_First", {.ranks = 4, .stages = 4, .microbatches = 8});
+//   mine.add({.name = "one_by_one", .summary = "each microbatch to its end before the next one begins", .make = [](const PlanRequest& r) {
+//     Plan plan = empty_plan(r.ranks, r.stages, r.microbatches, r.stage_rank);
+//     for (int m = 0; m < r.microbatches; ++m)
+//       for (int s = 0; s < r.stages; ++s)
+//         for (ActionType type : {ActionType::forward, ActionType::backward}) plan.of(plan.rank_of(s)).push_back(make_action(s, type, m));
+//     return plan;
+//   }});
+//   Plan plan = mine.make("One_By_One", {.ranks = 4, .stages = 4, .microbatches = 8});
 //
 // A schedule that is only needed once can also be a CSV file (csv.hpp).
 #pragma once

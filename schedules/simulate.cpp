@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/schedules/check/deadlock.hpp>
+#include <ppengine/schedules/check/runnable_ranks.hpp>
 #include <ppengine/schedules/queries.hpp>
 
 namespace ppengine::schedules {
@@ -21,11 +22,11 @@ class Simulator {
         costs_(costs),
         mode_(mode),
         message_(costs.message()),
-        next_(plan.actions.size(), 0),
-        clock_(plan.actions.size(), 0.0),
-        pending_(plan.actions.size(), 0),
-        batch_done_(plan.actions.size(), 0.0),
-        queued_(plan.actions.size(), false) {
+        next_(plan.actions.size()),
+        clock_(plan.actions.size()),
+        pending_(plan.actions.size()),
+        batch_done_(plan.actions.size()),
+        runnable_(plan.ranks) {
     const auto pairs = static_cast<std::size_t>(plan.stages) * static_cast<std::size_t>(plan.microbatches);
     activation_.assign(pairs, unknown);
     if (!is_inference(plan)) gradient_.assign(pairs, unknown);
@@ -34,13 +35,7 @@ class Simulator {
   }
 
   Simulation run() {
-    for (int rank = 0; rank < plan_.ranks; ++rank) wake(rank);
-    while (!runnable_.empty()) {
-      const int rank = runnable_.back();
-      runnable_.pop_back();
-      queued_[static_cast<std::size_t>(rank)] = false;
-      advance(rank);
-    }
+    runnable_.run([this](int rank) { advance(rank); });
     report_stuck_ranks();
     summarize();
     return std::move(result_);
@@ -76,15 +71,9 @@ class Simulator {
     return plan_.rank_of(forward ? a.stage + 1 : a.stage - 1);
   }
 
-  void wake(int rank) {
-    if (queued_[static_cast<std::size_t>(rank)]) return;
-    queued_[static_cast<std::size_t>(rank)] = true;
-    runnable_.push_back(rank);
-  }
-
   void advance(int rank) {
     const auto& row = plan_.of(rank);
-    const std::size_t& next = next_[static_cast<std::size_t>(rank)];
+    const std::size_t& next = next_[rank];
     while (next < row.size()) {
       const Action& a = row[next];
       const bool went_on = !is_message(a.type) ? compute(rank, &a)
@@ -99,17 +88,17 @@ class Simulator {
   bool compute(int rank, const Action* cell) {
     const auto r = static_cast<std::size_t>(rank);
     const int parts = cell->joined ? 2 : 1;
-    double start = clock_[r];
+    double start = clock_[rank];
     for (int i = 0; i < parts; ++i) {
       const double input = input_time(cell[i]);
       if (input == unknown) return false;
       start = std::max(start, input);
     }
     const double duration = costs_.cell(cell);
-    clock_[r] = cell->type == ActionType::idle ? clock_[r] : start + duration;
+    clock_[rank] = cell->type == ActionType::idle ? clock_[rank] : start + duration;
     for (int i = 0; i < parts; ++i) {
-      result_.start[r][next_[r]++] = start;
-      deliver(cell[i], rank, clock_[r]);
+      result_.start[r][next_[rank]++] = start;
+      deliver(cell[i], rank, clock_[rank]);
     }
     return true;
   }
@@ -124,16 +113,16 @@ class Simulator {
       *slot = time;
     } else if (!plan_.lowered()) {
       *slot = time + message_;
-      wake(to);
+      runnable_.wake(to);
     }
   }
 
   bool send(int rank, const Action& a) {
     const auto r = static_cast<std::size_t>(rank);
-    result_.start[r][next_[r]++] = clock_[r];
-    message_slot(a) = clock_[r] + message_;
-    if (mode_ == SendMode::blocking) clock_[r] += message_;
-    wake(target_rank(a));
+    result_.start[r][next_[rank]++] = clock_[rank];
+    message_slot(a) = clock_[rank] + message_;
+    if (mode_ == SendMode::blocking) clock_[rank] += message_;
+    runnable_.wake(target_rank(a));
     return true;
   }
 
@@ -142,8 +131,8 @@ class Simulator {
     const auto r = static_cast<std::size_t>(rank);
     const double arrival = input_time(a);
     if (arrival == unknown) return false;
-    result_.start[r][next_[r]++] = arrival - message_;
-    if (mode_ == SendMode::blocking) clock_[r] = std::max(clock_[r], arrival);
+    result_.start[r][next_[rank]++] = arrival - message_;
+    if (mode_ == SendMode::blocking) clock_[rank] = std::max(clock_[rank], arrival);
     return true;
   }
 
@@ -160,27 +149,27 @@ class Simulator {
   bool meet(int rank) {
     const auto r = static_cast<std::size_t>(rank);
     const auto& row = plan_.of(rank);
-    if (pending_[r] > 0) return false;
-    const std::size_t begin = next_[r], end = batch_end(rank, begin);
-    double done = clock_[r];
+    if (pending_[rank] > 0) return false;
+    const std::size_t begin = next_[rank], end = batch_end(rank, begin);
+    double done = clock_[rank];
     for (std::size_t i = begin; i < end; ++i) {
       const Action other = counterpart(row[i]);
       double& slot = message_slot(is_send(row[i].type) ? row[i] : other);
       if (slot == unknown) {
-        slot = clock_[r];
-        ++pending_[r];
+        slot = clock_[rank];
+        ++pending_[rank];
         continue;
       }
-      const double start = std::max(slot, clock_[r]);
+      const double start = std::max(slot, clock_[rank]);
       slot = start + message_;
       result_.start[r][i] = start;
       done = std::max(done, slot);
       complete(plan_.rank_of(other.stage), other, start);
     }
-    batch_done_[r] = pending_[r] > 0 ? done : 0.0;
-    if (pending_[r] > 0) return false;
-    next_[r] = end;
-    clock_[r] = done;
+    batch_done_[rank] = pending_[rank] > 0 ? done : 0.0;
+    if (pending_[rank] > 0) return false;
+    next_[rank] = end;
+    clock_[rank] = done;
     return true;
   }
 
@@ -188,26 +177,26 @@ class Simulator {
   void complete(int rank, const Action& a, double start) {
     const auto r = static_cast<std::size_t>(rank);
     const auto& row = plan_.of(rank);
-    std::size_t i = next_[r];
+    std::size_t i = next_[rank];
     while (!(row[i] == a)) ++i;
     result_.start[r][i] = start;
-    batch_done_[r] = std::max(batch_done_[r], start + message_);
-    if (--pending_[r] > 0) return;
-    next_[r] = batch_end(rank, next_[r]);
-    clock_[r] = std::max(clock_[r], batch_done_[r]);
-    wake(rank);
+    batch_done_[rank] = std::max(batch_done_[rank], start + message_);
+    if (--pending_[rank] > 0) return;
+    next_[rank] = batch_end(rank, next_[rank]);
+    clock_[rank] = std::max(clock_[rank], batch_done_[rank]);
+    runnable_.wake(rank);
   }
 
   void report_stuck_ranks() const {
     std::vector<Stuck> stuck;
     for (int rank = 0; rank < plan_.ranks; ++rank) {
       const auto& row = plan_.of(rank);
-      std::size_t at = next_[static_cast<std::size_t>(rank)];
+      std::size_t at = next_[rank];
       if (at == row.size()) continue;
       const Action* cell = &row[at];
       if (is_message(cell->type)) {
         // In a batch, the first message that has not met its other side.
-        while (rendezvous() && at + 1 < batch_end(rank, next_[static_cast<std::size_t>(rank)]) && met(rank, at)) ++at;
+        while (rendezvous() && at + 1 < batch_end(rank, next_[rank]) && met(rank, at)) ++at;
         stuck.push_back({rank, at, counterpart(row[at])});
       } else {
         stuck.push_back({rank, at, input_of(cell->joined && input_time(*cell) != unknown ? cell[1] : *cell)});
@@ -220,10 +209,10 @@ class Simulator {
     const Action other = counterpart(plan_.of(rank)[at]);
     const int peer = plan_.rank_of(other.stage);
     const auto& row = plan_.of(peer);
-    const auto reached = static_cast<std::ptrdiff_t>(batch_end(peer, next_[static_cast<std::size_t>(peer)]));
+    const auto reached = static_cast<std::ptrdiff_t>(batch_end(peer, next_[peer]));
     const bool at_message =
-        next_[static_cast<std::size_t>(peer)] < row.size() && is_message(row[next_[static_cast<std::size_t>(peer)]].type);
-    const auto end = row.begin() + (at_message ? reached : static_cast<std::ptrdiff_t>(next_[static_cast<std::size_t>(peer)]));
+        next_[peer] < row.size() && is_message(row[next_[peer]].type);
+    const auto end = row.begin() + (at_message ? reached : static_cast<std::ptrdiff_t>(next_[peer]));
     return std::find(row.begin(), end, other) != end;
   }
 
@@ -243,7 +232,7 @@ class Simulator {
       }
       times.peak_live_microbatches = peak_live_microbatches(plan_, rank);
       times.peak_live_bytes = peak_bytes(row);
-      result_.makespan = std::max({result_.makespan, times.last_end, rendezvous() ? clock_[static_cast<std::size_t>(rank)] : 0.0});
+      result_.makespan = std::max({result_.makespan, times.last_end, rendezvous() ? clock_[rank] : 0.0});
       result_.longest_span = std::max(result_.longest_span, times.last_end - times.first_start);
     }
   }
@@ -264,13 +253,12 @@ class Simulator {
   SendMode mode_;
   double message_;
   Simulation result_;
-  std::vector<std::size_t> next_;
-  std::vector<double> clock_;
-  std::vector<int> pending_;                   // messages of the rank's batch that have not met the other side
-  std::vector<double> batch_done_;             // when those that have are through
+  PerRank<std::size_t> next_;
+  PerRank<double> clock_;
+  PerRank<int> pending_;                       // messages of the rank's batch that have not met the other side
+  PerRank<double> batch_done_;                 // when those that have are through
   std::vector<double> activation_, gradient_;  // when a stage's input is there, by stage and microbatch
-  std::vector<int> runnable_;
-  std::vector<bool> queued_;
+  RunnableRanks runnable_;
 };
 
 }  // namespace

@@ -46,10 +46,7 @@ Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
     }
     if (!stage.buckets.empty()) stage.buckets.back().last = true;
   }
-  if (model.sharding()) {
-    if (!model.sharding()->whole_gradients()) part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
-    model.sharding()->wait_reduced = [this](StageId stage) { wait_stage(stage); };
-  }
+  if (model.keeps_gradient_parts()) part_ = ops::Buffer(model.device(), largest * sizeof(float), &model.memory());
   thread_ = std::thread([this] { run(); });
 }
 
@@ -60,7 +57,6 @@ Reducer::~Reducer() {
   }
   changed_.notify_all();
   thread_.join();
-  if (model_.sharding()) model_.sharding()->wait_reduced = nullptr;
 }
 
 void Reducer::reset(Tracked& stage) {
@@ -115,7 +111,6 @@ void Reducer::stage_done(StageId index) {
       if (range.bucket == stage.next && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
         throw Error(
             fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[range.id].name));
-  if (model_.sharding()) model_.sharding()->end_gradients(index);
 }
 
 void Reducer::wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition) {
@@ -128,7 +123,7 @@ void Reducer::finish() {
   wait_until(lock, [&] { return jobs_.empty(); });
 }
 
-void Reducer::wait_stage(StageId stage) {
+void Reducer::wait_reduced(StageId stage) {
   std::unique_lock lock(mutex_);
   wait_until(lock, [&] { return std::ranges::none_of(jobs_, [&](const Job& job) { return job.stage == stage; }); });
 }

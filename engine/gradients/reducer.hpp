@@ -13,20 +13,12 @@
 #include <vector>
 
 #include <ppengine/engine/gradients/gradient_norm.hpp>
+#include <ppengine/engine/gradients/gradient_sink.hpp>
 #include <ppengine/engine/gradients/hooks.hpp>
-#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/gradients/row_gradients.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 
 namespace ppengine::engine {
-
-// One bucket on its way, in seconds of the timeline's clock.
-struct TimedReduction {
-  StageId stage = {};
-  size_t bucket = 0;
-  size_t bytes = 0;           // of its gradients
-  size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
-  double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
-};
 
 class Reducer final : public GradientSink {
  public:
@@ -48,7 +40,7 @@ class Reducer final : public GradientSink {
   void stage_done(StageId stage) override;
   // Until all that was handed over is reduced. Throws what went wrong on the way.
   void finish();
-  void wait_stage(StageId stage);
+  void wait_reduced(StageId stage) override;
   // After an error elsewhere: what is under way will not be finished, and nobody must wait for it.
   void cancel(const std::string& reason);
 

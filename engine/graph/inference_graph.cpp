@@ -2,7 +2,6 @@
 #include <ppengine/engine/graph/inference_graph.hpp>
 
 #include <algorithm>
-#include <string_view>
 
 #include <ppengine/engine/nodes/nodes.hpp>
 
@@ -40,7 +39,6 @@ class GraphFuser {
 
  private:
   const Node& node(NodeId i) const { return from_.nodes()[i]; }
-  bool is(NodeId i, std::string_view kind) const { return node(i).op->kind() == kind; }
   bool is_result(Value value) const { return value == from_.output_value() || value == from_.loss_value(); }
   size_t stage_of(NodeId i) const {
     size_t stage = 0;
@@ -50,7 +48,7 @@ class GraphFuser {
 
   // A linear whose weight lies as [out,in]: our kernels read it along its rows.
   bool fits(NodeId i) const {
-    if (!is(i, "linear")) return false;
+    if (!node(i).op->is_linear()) return false;
     const ParameterInfo& weight = from_.parameters()[node(i).parameters[0]];
     return storage_of(weight).format != ops::WeightFormat::f32 || storage_layout(device_, weight) == ops::WeightLayout::out_in;
   }
@@ -69,7 +67,7 @@ class GraphFuser {
         carried_[i] = i;
       if (!fits(i) || readers.size() != 1 || !here(readers[0])) continue;
       const NodeId next = readers[0];
-      const bool gates = is(next, "gated_silu") && node(next).inputs[1] == node(i).output && producer(node(next).inputs[0]) < i;
+      const bool gates = node(next).op->is_gate() && node(next).inputs[1] == node(i).output && producer(node(next).inputs[0]) < i;
       if (node(next).op->as_activation() || gates) carried_[next] = i;
     }
   }
@@ -80,7 +78,7 @@ class GraphFuser {
     if (carried_[i]) return values_[node(carried_[i]).output];
     if (fits(i)) return fused(i, info);
     const bool narrow_table =
-        is(i, "embedding") && weights_.format != ops::WeightFormat::f32 && from_.parameters()[node(i).parameters[0]].linear_weight;
+        node(i).op->first_token() && weights_.format != ops::WeightFormat::f32 && from_.parameters()[node(i).parameters[0]].linear_weight;
     std::vector<Value> inputs;
     for (Value value : node(i).inputs) inputs.push_back(values_[value]);
     auto op = node(i).op;

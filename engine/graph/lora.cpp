@@ -17,7 +17,7 @@ namespace ppengine::engine {
 namespace {
 
 bool is_linear(const Node& node) {
-  return std::string_view(node.op->kind()) == "linear" && !node.module.ends_with(".lora_A") && !node.module.ends_with(".lora_B");
+  return node.op->is_linear() && !node.module.ends_with(".lora_A") && !node.module.ends_with(".lora_B");
 }
 bool fits(const std::string& module, const std::string& target) { return module == target || module.ends_with("." + target); }
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }

@@ -8,7 +8,6 @@
 
 #include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/engine/stage/emitter.hpp>
-#include <ppengine/engine/weights/parameters.hpp>
 
 namespace ppengine::engine {
 
@@ -49,7 +48,7 @@ class CompiledNode {
 class NodeOp {
  public:
   virtual ~NodeOp() = default;
-  virtual const char* kind() const = 0;
+  virtual const char* kind() const = 0;  // for people: profiles, messages, inspection. Code asks for what an op can do, below
   // Arithmetic of the forward for so many rows (batch x length), for balancing stages.
   virtual double flops(const Graph& graph, const Node& node, int64_t batch, int64_t length) const = 0;
   virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
@@ -69,6 +68,16 @@ class NodeOp {
   virtual std::shared_ptr<const NodeOp> packed() const { return nullptr; }
   // Whether a row of its output depends on that row of its inputs alone, wherever the row stands.
   virtual bool row_by_row() const { return false; }
+  // Multiplies by a matrix, its first parameter, and adds its second where it has one: what rewrites divide, adapt and pack.
+  virtual bool is_linear() const { return false; }
+  // Its arithmetic is that of matrix products: what a device's rate is measured by.
+  virtual bool multiplies_matrices() const { return is_linear(); }
+  // Input 0 + input 1: an op that makes one of them and adds_residual() can carry it out.
+  virtual bool is_sum() const { return false; }
+  // silu(input 0) · input 1: the linear that makes input 1 can carry it out.
+  virtual bool is_gate() const { return false; }
+  // The same op on a rank's part of its classes, of which all ranks together have as many. Null: it needs all of them.
+  virtual std::shared_ptr<const NodeOp> classes_part(int64_t /*classes*/, int /*rank*/, int /*ranks*/) const { return nullptr; }
   // What a linear of inference can carry out in its place (engine/graph/inference_graph.hpp).
   virtual const NormOptions* as_norm() const { return nullptr; }
   virtual const ops::ActivationKind* as_activation() const { return nullptr; }

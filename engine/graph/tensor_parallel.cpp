@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
@@ -81,13 +80,15 @@ class GraphSharder {
     return everything(id);
   }
 
+  static bool is_embedding(const Node& node) { return node.op->first_token().has_value(); }
+
   const TensorRule* rule_of(const Node& node) {
-    const std::string_view kind = node.op->kind();
-    if (kind != "linear" && kind != "embedding") return nullptr;
+    const bool embedding = is_embedding(node);
+    if (!node.op->is_linear() && !embedding) return nullptr;
     for (size_t i = 0; i < from_.tensor_plan().size(); ++i) {
       const TensorRule& rule = from_.tensor_plan()[i];
       if (node.module != rule.module && !node.module.ends_with("." + rule.module)) continue;
-      if (kind == "embedding" && rule.split != TensorSplit::vocabulary)
+      if (embedding && rule.split != TensorSplit::vocabulary)
         throw ConfigError(fmt::format("{}: the tensor plan can split an embedding by the vocabulary only", node.module));
       matched_[i] = true;
       return &rule;
@@ -96,16 +97,14 @@ class GraphSharder {
   }
 
   Place rewrite(const Node& node, const ValueInfo& info) {
-    const std::string_view kind = node.op->kind();
     if (const TensorRule* rule = rule_of(node)) {
-      if (kind == "embedding") return split_embedding(node);
+      if (is_embedding(node)) return split_embedding(node);
       return rule->split == TensorSplit::inputs ? split_inputs(node) : split_outputs(node, *rule);
     }
-    if (kind == "cross_entropy" && place(node.inputs[0]).has == Has::vocabulary) {
-      auto op = make_split_cross_entropy_node(whole_width(node.inputs[0]), rank_, ranks_);
-      return {
-          to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {}, info.width, info.kind)};
-    }
+    if (!node.inputs.empty() && place(node.inputs[0]).has == Has::vocabulary)
+      if (auto op = node.op->classes_part(whole_width(node.inputs[0]), rank_, ranks_))
+        return {
+            to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {}, info.width, info.kind)};
     if (node.inputs.size() == 1 && place(node.inputs[0]).has == Has::vocabulary) {
       const Place& src = place(node.inputs[0]);
       const int64_t mine = to_.info(src.value).width;

@@ -34,10 +34,8 @@ double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs) {
 
 double training_flops(const Graph& graph, int64_t sequences, int64_t length) {
   double total = 0;
-  for (const Node& node : graph.nodes()) {
-    const std::string_view kind = node.op->kind();
-    if (kind == "linear" || kind == "attention") total += 3.0 * node.op->flops(graph, node, sequences, length);
-  }
+  for (const Node& node : graph.nodes())
+    if (node.op->multiplies_matrices()) total += 3.0 * node.op->flops(graph, node, sequences, length);
   return total;
 }
 

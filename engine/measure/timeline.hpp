@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include <ppengine/engine/graph/ids.hpp>
 #include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::engine {
@@ -12,6 +13,15 @@ struct TimedAction {
   schedules::Action action;
   bool overlapped = false;    // first part of an OVERLAP_F_B; the next entry is the second, with the same times
   double start = 0, end = 0;  // seconds since the recorder's zero
+};
+
+// One bucket of gradients on its way, in seconds of the same clock.
+struct TimedReduction {
+  StageId stage = {};
+  size_t bucket = 0;
+  size_t bytes = 0;           // of its gradients
+  size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
+  double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
 };
 
 class TimelineRecorder final : public schedules::ActionObserver {

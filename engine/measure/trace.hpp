@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <vector>
 
-#include <ppengine/engine/gradients/reducer.hpp>
 #include <ppengine/engine/measure/timeline.hpp>
 
 namespace ppengine::engine {

@@ -200,6 +200,7 @@ class AttentionNode : public NodeOp {
     if (options_.scale == 0.0f) options_.scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim));
   }
   const char* kind() const override { return "attention"; }
+  bool multiplies_matrices() const override { return true; }
   std::shared_ptr<const NodeOp> packed() const override {
     auto copy = std::make_shared<AttentionNode>(*this);
     copy->documents_ = true;

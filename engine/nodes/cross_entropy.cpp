@@ -106,6 +106,9 @@ class CrossEntropyNode : public NodeOp {
  public:
   explicit CrossEntropyNode(int64_t classes) : classes_(classes) {}
   const char* kind() const override { return "cross_entropy"; }
+  std::shared_ptr<const NodeOp> classes_part(int64_t classes, int rank, int ranks) const override {
+    return std::make_shared<SplitCrossEntropyNode>(classes, rank, ranks);
+  }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 10.0 * double(batch * length * classes_); }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
                                         const CompileOptions& options) const override {
@@ -120,8 +123,5 @@ class CrossEntropyNode : public NodeOp {
 }  // namespace
 
 std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes) { return std::make_shared<CrossEntropyNode>(classes); }
-std::shared_ptr<const NodeOp> make_split_cross_entropy_node(int64_t classes, int rank, int ranks) {
-  return std::make_shared<SplitCrossEntropyNode>(classes, rank, ranks);
-}
 
 }  // namespace ppengine::engine

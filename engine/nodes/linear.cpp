@@ -82,6 +82,7 @@ class LinearNode : public NodeOp {
  public:
   LinearNode(int64_t in, const LinearOptions& options, int64_t counted_out) : in_(in), counted_out_(counted_out), options_(options) {}
   const char* kind() const override { return "linear"; }
+  bool is_linear() const override { return true; }
   bool adds_residual() const override { return true; }
   bool row_by_row() const override { return true; }
 

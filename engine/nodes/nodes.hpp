@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
 #include <ppengine/ops/weights.hpp>
 
 namespace ppengine::engine {
@@ -31,8 +32,6 @@ std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t
 std::shared_ptr<const NodeOp> make_attention_node(const AttentionOptions& options, bool packed);
 std::shared_ptr<const NodeOp> make_rotary_node(const RotaryOptions& options);
 std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes);
-// From each tensor-parallel rank's stretch of the classes, of which there are `classes` in all.
-std::shared_ptr<const NodeOp> make_split_cross_entropy_node(int64_t classes, int rank, int ranks);
 
 // Where tensor-parallel ranks meet. width: of the whole value.
 enum class TensorMeeting {

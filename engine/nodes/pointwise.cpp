@@ -14,9 +14,12 @@ class PointwiseNode : public NodeOp {
   using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, const RowPart& rows)>;
   // narrowed: the same op for another width; null: it cannot work on a part of the width.
   using Narrowed = std::function<std::shared_ptr<const NodeOp>(int64_t width)>;
-  PointwiseNode(const char* kind, int64_t width, double cost, Make make, Narrowed narrowed = {})
-      : kind_(kind), width_(width), cost_(cost), make_(std::move(make)), narrowed_(std::move(narrowed)) {}
+  enum class Role { other, sum, gate };  // what another op may carry out in its place
+  PointwiseNode(const char* kind, int64_t width, double cost, Make make, Narrowed narrowed = {}, Role role = Role::other)
+      : kind_(kind), width_(width), cost_(cost), make_(std::move(make)), narrowed_(std::move(narrowed)), role_(role) {}
   const char* kind() const override { return kind_; }
+  bool is_sum() const override { return role_ == Role::sum; }
+  bool is_gate() const override { return role_ == Role::gate; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
@@ -40,6 +43,7 @@ class PointwiseNode : public NodeOp {
   double cost_;
   Make make_;
   Narrowed narrowed_;
+  Role role_;
   int rank_ = 0, ranks_ = 1;  // that have parts of the tokens
 };
 
@@ -253,7 +257,7 @@ std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
       [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
         return std::make_unique<CompiledGatedSilu>(device, ops::GatedSiluSpec{rows.count, width, width, options.type});
       },
-      make_gated_silu_node);
+      make_gated_silu_node, PointwiseNode::Role::gate);
 }
 
 std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width) {
@@ -271,7 +275,7 @@ std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
       [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
         return std::make_unique<CompiledAdd>(options.type, rows.count * width);
       },
-      make_add_node);
+      make_add_node, PointwiseNode::Role::sum);
 }
 
 std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {

@@ -33,6 +33,7 @@ class WeightLinearNode : public NodeOp {
  public:
   explicit WeightLinearNode(const WeightLinearOptions& options) : options_(options) {}
   const char* kind() const override { return "linear"; }
+  bool multiplies_matrices() const override { return true; }
   bool adds_residual() const override { return !options_.activation && !options_.gated; }
   bool row_by_row() const override { return true; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {

@@ -30,7 +30,7 @@ class Counter {
   }
 
   StageWork count() {
-    for (NodeId i : stage_.nodes()) add(graph_.nodes()[i]);
+    for (NodeId node : stage_.nodes()) add(graph_.nodes()[node]);
     for (ParameterId id : stage_.parameters) {
       const ParameterInfo& info = graph_.parameters()[id];
       result_.weight_bytes += double(info.shape.count() * options_.type_bytes);
@@ -65,9 +65,9 @@ class Counter {
 
   // A sum whose one side is made by an op that adds the other: then it costs that op one more read.
   bool is_added_by_producer(const Node& node) const {
-    return std::string_view(node.op->kind()) == "add" && std::ranges::any_of(node.inputs, [&](Value value) {
+    return node.op->is_sum() && std::ranges::any_of(node.inputs, [&](Value value) {
              const NodeId producer = info(value).producer;
-             return producer >= stage_.begin && producer < stage_.end && uses_[value] == 1 &&
+             return stage_.contains(producer) && uses_[value] == 1 &&
                     graph_.nodes()[producer].op->adds_residual();
            });
   }
@@ -75,7 +75,7 @@ class Counter {
   void add(const Node& node) {
     const std::string kind = node.op->kind();
     const bool needs_gradient = info(node.output).needs_gradient;
-    const bool table = node.op->first_token().has_value(), attention = kind == "attention", sum = kind == "add";
+    const bool table = node.op->first_token().has_value(), attention = kind == "attention", sum = node.op->is_sum();
     const double flops = node.op->flops(graph_, node, options_.batch, options_.length), out = value_bytes(node.output);
     // The cost of pointwise ops is their bytes; a product has far more arithmetic than values.
     const bool product = kind == "linear" || attention || flops > 4 * (input_bytes(node, false) + out);

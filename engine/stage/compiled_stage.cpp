@@ -76,7 +76,7 @@ struct CompiledStage::Builder {
   // An add whose one operand comes from an op that can add a residual, and is used nowhere else, becomes part of that op.
   void fold_residuals() {
     for (NodeId i : order) {
-      if (std::string_view(node(i).op->kind()) != "add") continue;
+      if (!node(i).op->is_sum()) continue;
       for (size_t k : {1, 0}) {
         const Value other = node(i).inputs[1 - k];
         const NodeId from = value(node(i).inputs[k]).producer;

@@ -5,6 +5,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/tensor/builder.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/embedding.hpp>
 #include <ppengine/ops/matmul.hpp>

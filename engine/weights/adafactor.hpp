@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/optimizer.hpp>
 
 namespace ppengine::engine {

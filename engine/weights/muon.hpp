@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/ops/matmul.hpp>
 

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/adafactor.hpp>
 #include <ppengine/engine/weights/muon.hpp>
 #include <ppengine/ops/elementwise.hpp>

@@ -6,7 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::engine {
 
@@ -38,6 +41,7 @@ struct LrSchedule {
   double at(int64_t step) const;  // of step number `step`, from 1
 };
 
+class ModelRank;
 class AdafactorUpdates;
 class MuonUpdates;
 

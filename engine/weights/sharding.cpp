@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/gradients/gradient_sink.hpp>
 
 namespace ppengine::engine {
 
@@ -82,7 +83,7 @@ void Sharding::reshard(StageId stage) {
   block->free = true;
 }
 
-float* Sharding::begin_gradients(StageId stage, ops::Stream& stream) {
+float* Sharding::begin_gradients(StageId stage, ops::Stream& stream, GradientSink* sink) {
   if (float* held = gradients(stage)) return held;
   auto block = std::ranges::find_if(gradient_blocks_, [](const Block& one) { return one.free && !one.stage; });
   if (block == gradient_blocks_.end()) {
@@ -90,7 +91,7 @@ float* Sharding::begin_gradients(StageId stage, ops::Stream& stream) {
       throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage.number(), gradient_blocks_.size()));
     block = gradient_blocks_.begin() + released_.front();
     released_.erase(released_.begin());
-    if (wait_reduced) wait_reduced(block->stage);
+    if (sink) sink->wait_reduced(block->stage);
   }
   block->stage = stage;
   block->free = false;

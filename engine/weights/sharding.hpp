@@ -4,7 +4,6 @@
 // the optimizer's state.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,6 +11,8 @@
 #include <ppengine/engine/weights/parameters.hpp>
 
 namespace ppengine::engine {
+
+class GradientSink;
 
 struct ShardingOptions {
   comm::Communicator* data = nullptr;  // the ranks that share the stages
@@ -37,13 +38,11 @@ class Sharding {
   void reshard(StageId stage);
 
   // The whole gradient of a stage, from its first weight gradient until it has been reduced. Takes a free block; where there is none,
-  // the one that has been released first, after `reduced` has waited for it.
-  float* begin_gradients(StageId stage, ops::Stream& stream);
+  // the one that has been released first, when `sink` reads it no more.
+  float* begin_gradients(StageId stage, ops::Stream& stream, GradientSink* sink);
   float* gradients(StageId stage) const;  // null: none
   // All of it has been handed to the reducer.
   void end_gradients(StageId stage);
-  // Blocks until the stage's gradient has been reduced.
-  std::function<void(StageId stage)> wait_reduced;
 
   // Gradients stay whole between two backward passes, and add up there.
   bool whole_gradients() const { return whole_gradients_; }

@@ -24,7 +24,7 @@ std::shared_ptr<const engine::Graph> hidden_graph(const engine::Graph& whole) {
     if (!producer) throw ConfigError("the model has no head: there are no hidden states to give");
     const engine::Node& node = graph->nodes()[producer];
     value = node.inputs[0];
-    if (std::string_view(node.op->kind()) == "linear") break;
+    if (node.op->is_linear()) break;
   }
   graph->output(value);
   return graph;

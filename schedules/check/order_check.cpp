@@ -3,6 +3,7 @@
 #include <ppengine/schedules/check/order_check.hpp>
 
 #include <ppengine/schedules/check/deadlock.hpp>
+#include <ppengine/schedules/check/runnable_ranks.hpp>
 #include <ppengine/schedules/lower/readiness.hpp>
 
 namespace ppengine::schedules {
@@ -11,19 +12,13 @@ namespace {
 class OrderCheck {
  public:
   explicit OrderCheck(const Plan& plan)
-      : plan_(plan), readiness_(plan), next_(plan.actions.size(), 0), queued_(plan.actions.size(), false) {}
+      : plan_(plan), readiness_(plan), next_(plan.actions.size()), runnable_(plan.ranks) {}
 
   void run() {
-    for (int rank = 0; rank < plan_.ranks; ++rank) wake(rank);
-    while (!runnable_.empty()) {
-      const int rank = runnable_.back();
-      runnable_.pop_back();
-      queued_[static_cast<std::size_t>(rank)] = false;
-      advance(rank);
-    }
+    runnable_.run([this](int rank) { advance(rank); });
     std::vector<Stuck> stuck;
     for (int rank = 0; rank < plan_.ranks; ++rank) {
-      const std::size_t next = next_[static_cast<std::size_t>(rank)];
+      const std::size_t next = next_[rank];
       if (next < plan_.of(rank).size()) stuck.push_back({rank, next, missing(&plan_.of(rank)[next])});
     }
     if (!stuck.empty()) report_deadlock(plan_, stuck);
@@ -48,15 +43,9 @@ class OrderCheck {
     return input_of(cell->joined && readiness_.ready(*cell) ? cell[1] : *cell);
   }
 
-  void wake(int rank) {
-    if (queued_[static_cast<std::size_t>(rank)]) return;
-    queued_[static_cast<std::size_t>(rank)] = true;
-    runnable_.push_back(rank);
-  }
-
   void advance(int rank) {
     const auto& row = plan_.of(rank);
-    std::size_t& next = next_[static_cast<std::size_t>(rank)];
+    std::size_t& next = next_[rank];
     while (next < row.size() && ready(&row[next])) {
       const int parts = row[next].joined ? 2 : 1;
       for (int i = 0; i < parts; ++i, ++next) deliver(row[next], rank);
@@ -72,14 +61,13 @@ class OrderCheck {
     const int to = plan_.rank_of(neighbour);
     if (plan_.lowered() && !send && to != rank) return;  // leaves with its SEND
     readiness_.deliver(made);
-    if (to != rank) wake(to);
+    if (to != rank) runnable_.wake(to);
   }
 
   const Plan& plan_;
   Readiness readiness_;
-  std::vector<std::size_t> next_;
-  std::vector<int> runnable_;
-  std::vector<bool> queued_;
+  PerRank<std::size_t> next_;
+  RunnableRanks runnable_;
 };
 
 }  // namespace

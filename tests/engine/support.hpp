@@ -10,6 +10,7 @@
 
 #include <ppengine/base/hash.hpp>
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/schedules/lower.hpp>
 

@@ -1,6 +1,7 @@
 // Data-parallel and sharded training: the losses, norms and weights of one rank on the same batches, whatever the layout; what ranks with
 // different models or without data are told.
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/gradients/reducer.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/ops/elementwise.hpp>
 

@@ -292,6 +292,35 @@ BOOST_AUTO_TEST_CASE(work_of_a_run_that_failed_is_over_before_its_memory_is_gone
   }
 }
 
+// What an error leaves behind (blocks that were in use, the step's inputs) does not get in the way of the next run.
+BOOST_AUTO_TEST_CASE(a_pipeline_whose_run_failed_runs_again) {
+  auto graph = std::make_shared<Graph>();
+  graph->output(graph->embedding(graph->tokens("input_ids"), "wte", {.vocabulary = 17, .width = 8}));
+  ParallelOptions parallel;
+  parallel.device = shared_device();
+  parallel.microbatches = 3;
+  const schedules::Plan plan = make_plan(parallel, true);
+  ModelRank model(graph, make_cuts(*graph, parallel, 1, 1, 4), plan.stage_rank, 0, shared_device(), {ops::Type::f32, false, {}, {}});
+  Pipeline pipeline(model, plan, PipelineOptions{false, true, nullptr, nullptr});
+  model.parameters(StageId(0)).initialize(pipeline.stream(), 1);
+  int outputs = 0;
+  for (int round = 0; round < 6; ++round) {
+    const auto batch = std::make_unique<Batch>(make_batch(3, 4, 17, 5));  // of this round alone
+    StepInputs inputs;
+    inputs.batch = batch.get();
+    inputs.microbatches = {{0, 1}, {1, 1}, {2, 1}};
+    pipeline.on_output = [&](int microbatch, const ops::Tensor&, ops::Stream&) {
+      if (round % 2 == 0 && microbatch == round / 2) throw Error("the disk is full");
+      ++outputs;
+    };
+    if (round % 2 == 0)
+      BOOST_CHECK_THROW(pipeline.run(inputs), Error);
+    else
+      pipeline.run(inputs);
+  }
+  BOOST_TEST(outputs == 3 * 3 + 0 + 1 + 2);
+}
+
 BOOST_AUTO_TEST_CASE(stages_balanced_by_a_measurement_train_alike) {
   const auto graph = make_model({.layers = 4});
   const auto data = batches(3, 4);

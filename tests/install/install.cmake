@@ -55,8 +55,8 @@ run(${CMAKE_COMMAND} -G Ninja -S ${project} -B ${project}/build -D CMAKE_PREFIX_
   -D CMAKE_CXX_COMPILER_LAUNCHER=${CCACHE})
 execute_process(COMMAND ${CMAKE_COMMAND} --build ${project}/build OUTPUT_VARIABLE output RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "${output}\nA header that lies directly in its folder is public and may include only such headers and the \
-standard library; private ones belong in a folder below (detail/). See HACKING.md.")
+  message(FATAL_ERROR "${output}\nA header under PUBLIC in its folder's CMakeLists.txt may include only such headers and the standard \
+library. See HACKING.md.")
 endif()
 list(LENGTH headers count)
 message("${count} headers stand on their own")

@@ -9,6 +9,7 @@
 #include <random>
 
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/safetensors.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 

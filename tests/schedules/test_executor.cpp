@@ -1,5 +1,4 @@
-// The executor against a fake: all ranks' plans run to the end, in order, with positions in errors and batches around
-// messages.
+// The executor against a fake: all ranks' plans run to the end, in order, with positions in errors.
 #include <boost/test/unit_test.hpp>
 
 #include <ppengine/schedules/csv.hpp>
@@ -26,8 +25,6 @@ class Fake : public ActionHandler {
   void recv_forward(StageId s, int mb, int peer) override { note(s, "RECV_F", mb, peer); }
   void send_backward(StageId s, int mb, int peer) override { note(s, "SEND_B", mb, peer); }
   void recv_backward(StageId s, int mb, int peer) override { note(s, "RECV_B", mb, peer); }
-  void begin_batch() override { calls.push_back("{"); }
-  void commit_batch() override { calls.push_back("}"); }
   void unshard(StageId s) override { note(s, "UNSHARD"); }
   void reshard(StageId s) override { note(s, "RESHARD"); }
   void reduce_grad(StageId s) override { note(s, "REDUCE_GRAD"); }
@@ -57,13 +54,12 @@ class Recorder : public ActionObserver {
 
 BOOST_AUTO_TEST_SUITE(executor)
 
-BOOST_AUTO_TEST_CASE(a_rank_runs_its_row_in_order_and_messages_come_in_batches) {
+BOOST_AUTO_TEST_CASE(a_rank_runs_its_row_in_order) {
   const Plan plan = parse_csv("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n", 1);
   Fake fake;
   Recorder recorder;
   execute(plan, 0, fake, &recorder);
-  const std::vector<std::string> expected{"0UNSHARD", "0F0", "{",   "0SEND_F0>1",   "0RECV_B0>1",
-                                          "}",        "0I0", "0W0", "0REDUCE_GRAD", "0RESHARD"};
+  const std::vector<std::string> expected{"0UNSHARD", "0F0", "0SEND_F0>1", "0RECV_B0>1", "0I0", "0W0", "0REDUCE_GRAD", "0RESHARD"};
   BOOST_TEST(fake.calls == expected, boost::test_tools::per_element());
   BOOST_CHECK_EQUAL(recorder.cells.size(), 8);
   BOOST_CHECK_EQUAL(recorder.cells[6], "0REDUCE_GRAD");
@@ -108,6 +104,7 @@ BOOST_AUTO_TEST_CASE(an_error_keeps_its_type_and_gains_rank_position_and_action)
     BOOST_ERROR("no error");
   } catch (const Error& e) {
     BOOST_CHECK_EQUAL(e.what(), std::string("rank 3, plan position 1, 3F0: out of paper"));
+    BOOST_CHECK_EQUAL(e.position(), "rank 3, plan position 1, 3F0");
   }
 }
 

@@ -1,0 +1,1 @@
+int ranks = 2, stages = 4;

@@ -1,0 +1,2 @@
+extern engine::Trainer& trainer;
+std::int64_t step = 0;
