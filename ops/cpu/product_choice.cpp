@@ -43,6 +43,7 @@ std::string cpu_model() {
 void by_onednn(Stream& stream, const Gemm& g) {
   const bool begun = g.bias || g.add;
   if (g.bias || (g.add && g.add != g.c)) {
+    stream.wait();  // what is under way may still write what is added, or read what was in c's memory
     for_parts(g.m, divide_up(1 << 14, g.n), [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
         float* const c = g.c + row * g.n;

@@ -171,4 +171,20 @@ BOOST_AUTO_TEST_CASE(both_choices_give_the_same_product) {
       }
 }
 
+// A large copy is asynchronous on CPUs too: what is added is there only when it is done.
+BOOST_AUTO_TEST_CASE(both_choices_wait_for_what_they_add) {
+  if (missing() || !device()->onednn()) return;
+  Stream stream(device());
+  const Case c{4096, 2048, 8, false, false, false, true};
+  const Matrices of(c);
+  const auto expected = product_in_double(c, of);
+  for (const bool ours : {true, false}) {
+    std::vector<float> added(of.add.size()), result(of.add.size());
+    stream.copy(added.data(), of.add.data(), of.add.size() * sizeof(float));
+    cpu::multiply(stream, {c.m, c.n, c.k, of.a.data(), false, of.b.data(), false, nullptr, added.data(), result.data()}, {.ours = ours});
+    stream.wait();
+    check_close(ours ? "cpu" : "oneDNN", result, expected, 1e-5);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
