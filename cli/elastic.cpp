@@ -93,9 +93,11 @@ class Supervisor {
   }
 
   int whole_replicas(const comm::LaunchResult& so_far) const {
+    // A communication library that is starting may crash in ranks that others are lost to.
+    if (!(*record_)->trains) return now_.data - 1;
     std::vector<bool> lost(static_cast<std::size_t>(now_.data));
     for (int rank = 0; rank < now_.size(); ++rank)
-      if (const comm::RankEnd& end = so_far.ranks[static_cast<std::size_t>(rank)]; end.signal != 0 && !end.by_launcher)
+      if (const comm::RankEnd& end = so_far.ranks[static_cast<std::size_t>(rank)]; end.signal != 0 && !end.by_launcher && !(*record_)->survivors[rank])
         lost[static_cast<std::size_t>(now_.place(rank).data)] = true;
     return static_cast<int>(std::ranges::count(lost, false));
   }

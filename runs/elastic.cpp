@@ -13,16 +13,21 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/processes.hpp>
 
 namespace ppengine::runs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A communication library may end the process when a peer is gone (comm/oneccl/last_words.hpp): the state is kept on the way out.
+// A communication library may end the process when a peer is gone (comm/oneccl/last_words.hpp): the state is kept on the way out, before
+// anything is destroyed that other threads still use.
 std::atomic<Elastic*> guarded{nullptr};
 void on_exit() {
-  if (Elastic* const elastic = guarded.load()) elastic->survive(std::chrono::seconds(30));
+  Elastic* const elastic = guarded.load();
+  if (!elastic) return;
+  elastic->survive(std::chrono::seconds(30));
+  comm::leave(static_cast<int>(ExitCode::peer_lost));
 }
 
 }  // namespace
@@ -52,6 +57,7 @@ void Elastic::guard(engine::Trainer& trainer, const KeptStep& now) {
   trainer_ = &trainer;
   now_ = now;
   guarded = this;
+  record_->trains = 1;
   std::atexit(on_exit);
 }
 
@@ -82,6 +88,7 @@ void Elastic::survive(std::chrono::milliseconds deadline) {
   std::unique_lock lock(mutex_);
   if (survived_ || !trainer_) return;
   survived_ = true;
+  record_->survivors[rank_] = 1;
   const auto until = Clock::now() + deadline;
   // Another thread may be in the middle of an update that counts.
   if (!changed_.wait_until(lock, until, [this] { return !updating_; })) return;
@@ -98,7 +105,6 @@ void Elastic::survive(std::chrono::milliseconds deadline) {
   } catch (const std::exception& error) {  // no room: the run goes on from a checkpoint, if at all
     log::warning(fmt::format("the state of step {} could not be kept in memory: {}", now_.step, error.what()));
   }
-  guarded = nullptr;
 }
 
 void Elastic::keep_part(Clock::time_point until) {

@@ -116,18 +116,18 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
   std::optional<Elastic> elastic;
-  engine::TrainerOptions how = options.trainer;
+  engine::TrainerOptions trainer_options = options.trainer;
   if (!options.elastic.folder.empty()) {
     elastic.emplace(options.elastic.folder, options.elastic.start, world.rank(), parts_of(parallel.mesh()));
-    how.uneven_shares = true;  // replicas may become fewer
-    how.before_update = [&](double loss, double grad_norm) { elastic->commit(loss, grad_norm); };
+    trainer_options.uneven_shares = true;  // replicas may become fewer
+    trainer_options.before_update = [&](double loss, double grad_norm) { elastic->commit(loss, grad_norm); };
   }
   if (options.check_every > 0 && ((parallel.data == 1 && !elastic) || parallel.shard))
     throw ConfigError("--check-every compares data-parallel copies: it needs --dp 2 or more, without --shard");
   const std::int64_t batch_size =
       options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
 
-  engine::Trainer trainer(graph, how, world, batch_size, source->length());
+  engine::Trainer trainer(graph, trainer_options, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
   RunState state{.step = 0, .seed = options.trainer.seed, .position = {}, .data = options.data.data, .settings = {}};
   const bool first_rank = world.rank() == 0;
