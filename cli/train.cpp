@@ -198,6 +198,7 @@ void TrainFlags::add_fine_tuning(CLI::App& command) {
 void TrainFlags::survive_losses() {
   if (const char* folder = std::getenv("PPENGINE_RESTART_FROM")) options.resume = folder;
   parallel.when_lost = [this]() -> std::string {
+    if (elastic.minimum > 0) return "the replicas that are left go on from memory (--elastic)";
     for (const std::string& folder : {options.save, options.resume})
       if (const auto saved = runs::find_checkpoint(folder); saved && !folder.empty())
         return fmt::format("the last checkpoint is of step {}: go on with --resume {}", saved->step, folder);
