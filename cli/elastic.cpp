@@ -27,7 +27,8 @@ constexpr const char* replicas_variable = "PPENGINE_ELASTIC_REPLICAS";
 // What the launcher knows of the run over all starts of its ranks.
 class Supervisor {
  public:
-  Supervisor(const ElasticFlags& flags, const comm::MeshShape& wanted, int restarts, std::function<bool(comm::LaunchOptions&)> from_checkpoint)
+  Supervisor(const ElasticFlags& flags, const comm::MeshShape& wanted, int restarts,
+             std::function<bool(comm::LaunchOptions&)> from_checkpoint)
       : flags_(flags), wanted_(wanted), now_(wanted), restarts_(restarts), from_checkpoint_(std::move(from_checkpoint)) {
     if (folder_.path().empty()) throw ConfigError("--elastic keeps the state of lost replicas in /dev/shm, which cannot be written to");
     record_ = std::make_unique<runs::ElasticRecord>(record_file(0));
@@ -73,7 +74,8 @@ class Supervisor {
     launch.ranks = now_.size();
     launch.environment[replicas_variable] = std::to_string(now_.data);
     next_record();
-    return fmt::format("{}: going on {} with {} of {} replicas", returns ? "a replica returns" : "a rank was lost", from, now_.data, wanted_.data);
+    return fmt::format("{}: going on {} with {} of {} replicas", returns ? "a replica returns" : "a rank was lost", from, now_.data,
+                       wanted_.data);
   }
 
  private:
@@ -88,7 +90,8 @@ class Supervisor {
       now_.data = wanted_.data;
     } else if (const int fewer = std::max(flags_.minimum, fails ? now_.data - 1 : whole); fewer < now_.data) {
       now_.data = fewer;
-      back_at_ = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * (fails ? std::max(flags_.away, 30.0) : flags_.away)));
+      back_at_ =
+          Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * (fails ? std::max(flags_.away, 30.0) : flags_.away)));
     }
   }
 
@@ -97,7 +100,8 @@ class Supervisor {
     if (!(*record_)->trains) return now_.data - 1;
     std::vector<bool> lost(static_cast<std::size_t>(now_.data));
     for (int rank = 0; rank < now_.size(); ++rank)
-      if (const comm::RankEnd& end = so_far.ranks[static_cast<std::size_t>(rank)]; end.signal != 0 && !end.by_launcher && !(*record_)->survivors[rank])
+      if (const comm::RankEnd& end = so_far.ranks[static_cast<std::size_t>(rank)];
+          end.signal != 0 && !end.by_launcher && !(*record_)->survivors[rank])
         lost[static_cast<std::size_t>(now_.place(rank).data)] = true;
     return static_cast<int>(std::ranges::count(lost, false));
   }
@@ -128,14 +132,17 @@ class Supervisor {
 
 void ElasticFlags::add(CLI::App& command) {
   const char* group = "Parallel";
-  auto* least = command
-                    .add_option("--elastic", minimum,
-                                "With --dp and --launch processes: when a rank is lost, go on from the other replicas' memory as long as so "
-                                "many of them are left (docs/trust.md)")
-                    ->type_name("MIN")
-                    ->check(CLI::Range(1, 4096))
-                    ->group(group);
-  command.add_option("--elastic-return", away, "Seconds that the other replicas go on alone until a lost one returns (default 0: it is replaced at once)")
+  auto* least =
+      command
+          .add_option("--elastic", minimum,
+                      "With --dp and --launch processes: when a rank is lost, go on from the other replicas' memory as long as so "
+                      "many of them are left (docs/trust.md)")
+          ->type_name("MIN")
+          ->check(CLI::Range(1, 4096))
+          ->group(group);
+  command
+      .add_option("--elastic-return", away,
+                  "Seconds that the other replicas go on alone until a lost one returns (default 0: it is replaced at once)")
       ->check(within(0.0, 1e6))
       ->needs(least)
       ->group(group);
@@ -143,11 +150,13 @@ void ElasticFlags::add(CLI::App& command) {
 
 runs::ElasticChoice ElasticFlags::in_rank(ParallelFlags& parallel, runs::TrainingOptions& options) const {
   if (minimum == 0) return {};
-  if (parallel.launch != "processes" && parallel.hosts.empty()) throw ConfigError("--elastic needs --launch processes: threads are not lost one by one");
+  if (parallel.launch != "processes" && parallel.hosts.empty())
+    throw ConfigError("--elastic needs --launch processes: threads are not lost one by one");
   if (!parallel.hosts.empty()) throw ConfigError("--elastic keeps states in the memory of one machine: it does not go with --hosts");
   if (parallel.shard) throw ConfigError("--elastic needs whole replicas: it does not go with --shard");
   if (parallel.dp < 2 || minimum >= parallel.dp)
-    throw ConfigError(fmt::format("--elastic {}: of --dp {} replicas none may be lost; use --dp {} or more", minimum, parallel.dp, minimum + 1));
+    throw ConfigError(
+        fmt::format("--elastic {}: of --dp {} replicas none may be lost; use --dp {} or more", minimum, parallel.dp, minimum + 1));
   if (options.model.ends_with(".pt2")) throw ConfigError("--elastic does not go with programs (.pt2)");
   const char* const folder = std::getenv(folder_variable);
   if (!folder) {
@@ -168,7 +177,9 @@ void ElasticFlags::before_launch(comm::LaunchOptions& launch, const comm::MeshSh
   launch.patience_after_news = launch.patience;  // others may still write
   launch.environment[folder_variable] = supervisor->folder().string();
   launch.while_running = [supervisor] { supervisor->watch(); };
-  launch.before_restart = [supervisor](comm::LaunchOptions& again, const comm::LaunchResult& so_far) { return supervisor->start_again(again, so_far); };
+  launch.before_restart = [supervisor](comm::LaunchOptions& again, const comm::LaunchResult& so_far) {
+    return supervisor->start_again(again, so_far);
+  };
 }
 
 }  // namespace ppengine::cli

@@ -33,11 +33,7 @@ void on_exit() {
 }  // namespace
 
 Elastic::Elastic(std::filesystem::path folder, int start, int rank, int parts)
-    : folder_(std::move(folder)),
-      record_(folder_ / fmt::format("record-{}", start)),
-      start_(start),
-      rank_(rank),
-      parts_(parts) {
+    : folder_(std::move(folder)), record_(folder_ / fmt::format("record-{}", start)), start_(start), rank_(rank), parts_(parts) {
   for (int before = start; before-- > 0 && !found_;) {  // the newest that is whole
     kept_ = folder_ / fmt::format("kept-{}", before);
     found_ = find_kept(kept_, parts);

@@ -22,16 +22,16 @@ class ElasticRecord {
     std::atomic<std::int32_t> done;
   };
   struct Shared {
-    std::atomic<std::uint64_t> decision;  // of the newest step that was decided: step, who did, and whether it counts
-    std::atomic<std::int64_t> step;       // newest that any rank has completed
-    std::atomic<std::int64_t> told;       // newest that the listener has heard of
-    std::atomic<std::int64_t> finished;   // newest whose evaluation and checkpoint are done
-    std::atomic<std::int32_t> regroup;    // set by the launcher: end after the next step, so that a replica can join
-    std::atomic<std::int32_t> trains;     // ranks have found each other and loaded what there is to load
-    std::atomic<std::int32_t> over;       // nothing is left to do
+    std::atomic<std::uint64_t> decision;             // of the newest step that was decided: step, who did, and whether it counts
+    std::atomic<std::int64_t> step;                  // newest that any rank has completed
+    std::atomic<std::int64_t> told;                  // newest that the listener has heard of
+    std::atomic<std::int64_t> finished;              // newest whose evaluation and checkpoint are done
+    std::atomic<std::int32_t> regroup;               // set by the launcher: end after the next step, so that a replica can join
+    std::atomic<std::int32_t> trains;                // ranks have found each other and loaded what there is to load
+    std::atomic<std::int32_t> over;                  // nothing is left to do
     std::atomic<std::int8_t> survivors[most_ranks];  // ranks that have noticed the loss of another
-    Outcome outcomes[most_ranks];         // by rank, of the step that it has committed last
-    Claim claims[most_ranks];             // by part
+    Outcome outcomes[most_ranks];                    // by rank, of the step that it has committed last
+    Claim claims[most_ranks];                        // by part
   };
 
   // Zeros where the file is new.

@@ -40,7 +40,8 @@ double number(const nlohmann::json& json, const char* key) {
 class Parts {
  public:
   Parts(const fs::path& folder, const comm::MeshShape& shape) : tensor_(shape.tensor) {
-    for (int part = 0; part < parts_of(shape); ++part) files_.push_back(models::WeightFiles::open(folder / (stem_of(part) + ".safetensors")));
+    for (int part = 0; part < parts_of(shape); ++part)
+      files_.push_back(models::WeightFiles::open(folder / (stem_of(part) + ".safetensors")));
   }
   // The whole tensor.
   std::vector<float> read(const std::string& name, const engine::ParameterInfo& info) const {
