@@ -147,9 +147,7 @@ void RankFlags::run_processes(int ranks) const {
   options.restarts = restarts;
   options.pin = !no_pin;
   options.patience = deadline(30) + std::chrono::seconds(5);
-  options.before_restart = [this](comm::LaunchOptions& again) {
-    if (before_restart) again.environment = before_restart();
-  };
+  if (before_launch) before_launch(options);
   const int code = comm::launch(options).exit_code;
   if (code != 0) throw CLI::RuntimeError(code);  // the ranks have said why
 }

@@ -10,6 +10,7 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/comm/environment.hpp>
+#include <ppengine/comm/launch.hpp>
 #include <ppengine/comm/local.hpp>
 #include <ppengine/ops/device/device.hpp>
 
@@ -26,8 +27,8 @@ struct RankFlags {
   bool no_pin = false;
   // What to say behind the message that a rank was lost: the checkpoint to go on from.
   std::function<std::string()> when_lost;
-  // In the process that starts the ranks, before it starts them again: variables that the new ranks are given.
-  std::function<std::map<std::string, std::string>()> before_restart;
+  // In the process that starts the ranks: how it does that may be changed before the first start.
+  std::function<void(comm::LaunchOptions&)> before_launch;
   comm::SimulatedLink link;  // for measurements
 
   void add(CLI::App& flags_of, const char* group);

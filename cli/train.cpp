@@ -12,6 +12,7 @@
 #include <ppengine/runs/checkpoint.hpp>
 
 #include "commands.hpp"
+#include "elastic.hpp"
 #include "resume.hpp"
 #include "run_flags.hpp"
 #include "timeline_files.hpp"
@@ -36,6 +37,7 @@ struct TrainFlags {
   GradientFlags gradients;
   ProgramFlags program;
   WeightFlags weights;
+  ElasticFlags elastic;
   double lr = 1e-3;
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop", state_type = "f32";
   std::vector<double> betas{0.9, 0.999};
@@ -58,6 +60,7 @@ void TrainFlags::add(CLI::App& command) {
   data.add(command, true);
   parallel.add(command, Use::training);
   gradients.add(command);
+  elastic.add(command);
   program.add(command, true);
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
@@ -195,17 +198,26 @@ void TrainFlags::add_fine_tuning(CLI::App& command) {
 void TrainFlags::survive_losses() {
   if (const char* folder = std::getenv("PPENGINE_RESTART_FROM")) options.resume = folder;
   parallel.when_lost = [this]() -> std::string {
+    if (elastic.minimum > 0) return "the replicas that are left go on from memory (--elastic)";
     for (const std::string& folder : {options.save, options.resume})
       if (const auto saved = runs::find_checkpoint(folder); saved && !folder.empty())
         return fmt::format("the last checkpoint is of step {}: go on with --resume {}", saved->step, folder);
     return options.save.empty() ? "no checkpoint was asked for (--save)" : "no checkpoint was saved yet";
   };
   const auto before = runs::find_checkpoint(options.save);
-  parallel.before_restart = [this, mark = before ? before->mark : std::string()]() -> std::map<std::string, std::string> {
+  const auto from_checkpoint = [this, mark = before ? before->mark : std::string()](comm::LaunchOptions& launch) {
     const auto saved = runs::find_checkpoint(options.save);
-    if (!saved || saved->mark == mark) return {};  // one that was there before this run is not its own
+    if (!saved || saved->mark == mark) return false;  // one that was there before this run is not its own
     log::warning(fmt::format("going on from the checkpoint of step {} in {}", saved->step, options.save));
-    return {{"PPENGINE_RESTART_FROM", options.save}};
+    launch.environment["PPENGINE_RESTART_FROM"] = options.save;
+    return true;
+  };
+  parallel.before_launch = [this, from_checkpoint](comm::LaunchOptions& launch) {
+    if (elastic.minimum > 0) return elastic.before_launch(launch, {parallel.pp, parallel.dp, parallel.tp}, from_checkpoint);
+    launch.before_restart = [from_checkpoint](comm::LaunchOptions& again, const comm::LaunchResult& so_far) {
+      from_checkpoint(again);
+      return fmt::format("a rank was lost: starting again ({} of {})", so_far.restarts + 1, again.restarts);
+    };
   };
 }
 
@@ -217,6 +229,7 @@ void TrainFlags::run(CLI::App& command) {
     options.model = models::is_adapter_folder(options.resume) ? models::adapter_base(options.resume) : options.resume;
   if (options.model.empty()) throw ConfigError("--model is required: a folder, or demo, tiny, mid or gpt2");
   options.data = data.get();
+  options.elastic = elastic.in_rank(parallel, options);
   options.trainer.parallel = parallel.options(options.data.batch_size);
   options.trainer.optimizer.kind = engine::parse_optimizer(optimizer);
   options.trainer.optimizer.beta1 = betas[0];
@@ -251,10 +264,13 @@ void TrainFlags::run(CLI::App& command) {
   }
   TrainReporter reporter(json, tensorboard, [] { return interrupts > 0; });
   runs::TrainingResult result;
+  bool regroup = false;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
     runs::TrainingResult mine = runs::run_training(options, world, reporter);
+    if (mine.regroup) regroup = true;  // only where ranks are processes
     if (world.rank() == 0) result = std::move(mine);
   });
+  if (regroup) throw CLI::RuntimeError(static_cast<int>(ExitCode::peer_lost));  // the launcher starts all again
   if (!prints || options.dry_run) return;
   reporter.finish(result);
   if (!trace.empty() || !timeline.empty()) {

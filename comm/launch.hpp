@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ struct LaunchHost {
   std::string name;  // a name or an address; reached by the remote shell unless it is this machine
   int ranks;
 };
+
+struct LaunchOptions;
+struct LaunchResult;
 
 struct LaunchOptions {
   std::vector<std::string> command;  // the program and its arguments, the same for every rank
@@ -24,15 +28,20 @@ struct LaunchOptions {
   int restarts = 0;                  // how often to start again after a rank was lost; PPENGINE_RESTART counts
   // How long ranks may take to end by themselves after one has failed.
   std::chrono::milliseconds patience{35000};
+  // The same after one has told that it has lost a peer: the others know it too, and have nothing left to wait for.
+  std::chrono::milliseconds patience_after_news{5000};
   std::map<std::string, std::string> environment;  // for every rank
-  // Called before each further start: may change what the ranks are given, the checkpoint to resume from above all.
-  std::function<void(LaunchOptions&)> before_restart;
+  // Called before each further start: may change what the ranks are given, the checkpoint to resume from above all, and how many there are.
+  // A text to log, or nothing: the run ends as it is.
+  std::function<std::optional<std::string>(LaunchOptions&, const LaunchResult&)> before_restart;
+  std::function<void()> while_running;  // called several times a second
 };
 
 // How a rank ended: an exit code, or the signal that killed it.
 struct RankEnd {
   int code = -1;
   int signal = 0;
+  bool by_launcher = false;  // killed because of another rank
 };
 
 struct LaunchResult {

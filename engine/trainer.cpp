@@ -33,15 +33,18 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   if (options_.verify && world.size() > 1) check_settings(batch_size, length);
   graph_ = shard_graph(graph_, mesh_.place().tensor, parallel.tensor, parallel.sequence_parallel);
   if (!graph_->loss_value()) throw ConfigError("the model has no loss: call Graph::loss before training");
-  if (batch_size % parallel.data != 0)
+  if (batch_size % parallel.data != 0 && !options_.uneven_shares)
     throw ConfigError(fmt::format("--batch-size {} cannot be divided over --dp {} ranks: use a multiple of {}", batch_size, parallel.data,
                                   parallel.data));
   if (options_.optimizer_in_backward && options_.grad_clip > 0)
     throw ConfigError("clipping needs the norm of all gradients before the first update: use --grad-clip 0, or no updates in the backward");
+  if (options_.before_update && options_.optimizer_in_backward)
+    throw ConfigError("--elastic: updates in the backward cannot be taken back when a rank is lost");
   if (options_.on_nan == OnNan::skip && options_.optimizer_in_backward)
     throw ConfigError("an update that may be left out cannot happen in the backward: use --on-nan stop, or no updates in the backward");
 
   schedules::Plan plan = make_plan(parallel, /*inference=*/false);
+  const Stretch mine = part_of(batch_size);
   split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built
   const int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
   auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length, &world);
@@ -66,7 +69,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   for (StageId stage : model_->stages()) model_->parameters(stage).initialize(pipeline_->stream(), options_.seed);
   pipeline_->stream().wait();
   synchronize();
-  pipeline_->prepare(split_batch(0, batch_size / parallel.data, pipeline_->plan().microbatches), length);
+  pipeline_->prepare(split_batch(0, mine.count, pipeline_->plan().microbatches), length);
 }
 
 Trainer::~Trainer() = default;

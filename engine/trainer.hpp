@@ -6,7 +6,9 @@
 //   });
 #pragma once
 
+#include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,6 +57,9 @@ struct TrainerOptions {
   bool allow_unused = true;                // false: parameters that the loss does not depend on are an error that names them
   bool shared_statistics = false;          // batch norm measures the microbatches of all data-parallel ranks together
   bool optimizer_in_backward = false;      // each bucket is updated as soon as it is reduced; needs grad_clip = 0
+  bool uneven_shares = false;              // a batch that cannot be divided over the data-parallel ranks is shared out as evenly as it goes
+  // Called in every step when the sum of all ranks' gradients is there and before any parameter changes; what it throws ends the step.
+  std::function<void(double loss, double grad_norm)> before_update;
 };
 
 // What to do when some data-parallel ranks have no more data.
@@ -93,6 +98,10 @@ class Trainer {
   // of one copy of the model bring the same. Ranks without data take part in all communication with zeros, so that all copies stay equal.
   // Nothing when no rank has data.
   std::optional<StepResult> step_own(const Batch* mine, double lr, Uneven uneven = Uneven::average_active);
+  // For a rank that has lost the others after it has got a step's gradients, and before its update: makes the update all the same, with the
+  // norm that another rank knows. Any thread may call it while step() waits for the others, or after it has thrown.
+  bool ready_to_update() const { return ready_to_update_; }
+  void finish_update(double grad_norm);
   // After weights were loaded: those of the first data-parallel rank go to the others. Not where they are sharded, nor with broadcast off.
   void synchronize();
   // Compares the parameters of all data-parallel copies, bit by bit through checksums. All ranks call it. Error on all of them that names
@@ -120,12 +129,14 @@ class Trainer {
     int64_t begin = 0, count = 0;
     uint64_t salt = 0;  // of dropout
   };
+  Stretch part_of(int64_t sequences) const;  // of this rank's copy of the model
   Share share_of(const Batch& batch) const;
   void check_settings(int64_t batch_size, int64_t length) const;
   void make_reducer();
   double run_share(const Share& share, double weight, bool last);
   // same_batches: all ranks have given the same.
   StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches);
+  void apply(double grad_norm);
   // Where the first NaN or infinity of the step comes from: "transformer.h.3.mlp.c_fc on rank 1". All ranks call it.
   std::string find_not_finite(std::span<const Share> shares, bool same_batches);
   void fail(const std::exception& error);
@@ -154,6 +165,7 @@ class Trainer {
   double lr_ = 0, scale_ = 1;
   uint64_t key_ = 0;  // of its dropout
   double idle_ = 0;
+  std::atomic<bool> ready_to_update_{false};
 };
 
 }  // namespace ppengine::engine

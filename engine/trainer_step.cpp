@@ -17,9 +17,11 @@
 namespace ppengine::engine {
 
 Trainer::Share Trainer::share_of(const Batch& batch) const {
-  const int64_t mine = batch.sequences / options_.parallel.data;
-  return {&batch, mine * mesh_.place().data, mine, 0};
+  const Stretch mine = part_of(batch.sequences);
+  return {&batch, mine.begin, mine.count, 0};
 }
+
+Stretch Trainer::part_of(int64_t sequences) const { return stretch_of(sequences, mesh_.place().data, options_.parallel.data); }
 
 // Gradients add up where they are until the last batch of an update. Where sharding has no room for whole ones they are reduced with every
 // batch, and the parts add up.
@@ -119,6 +121,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   const int64_t number = optimizer_->steps() + 1;
   if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
   double loss = held_.loss;
+  ready_to_update_ = false;
   if (options_.optimizer_in_backward) optimizer_->begin_step();
   norm_->clear();
   try {
@@ -136,7 +139,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   const bool ignores = options_.on_nan == OnNan::ignore;
   bool finite = ignores || std::isfinite(GradientNorm::total(norm_->squares().items()));
   if (!counts) norm_->clear();
-  const bool clips = options_.grad_clip > 0, waits = clips || options_.on_nan == OnNan::skip;
+  const bool clips = options_.grad_clip > 0, waits = clips || options_.on_nan == OnNan::skip || options_.before_update;
   if (!waits && !options_.optimizer_in_backward) optimizer_->begin_step();
   // Without clipping or skipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
   for (StageId stage : model_->stages()) {
@@ -151,6 +154,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   }
   figures_ = norm_->squares().items();
   figures_.push_back(mesh_.place().tensor == 0 ? loss : 0.0);
+  ready_to_update_ = waits;
   mesh_.world().allreduce_values(std::span(figures_));
   StepResult result;
   result.loss = figures_.back() / double(valid);
@@ -164,10 +168,10 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
                       number, result.loss, result.grad_norm, find_not_finite(shares, same_batches)));
     result.skipped = true;
   }
-  if (clips && !result.skipped)
-    scale_ *= std::min(1.0, options_.grad_clip / (result.grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
-  if (waits && !result.skipped) optimizer_->step(pipeline_->stream(), lr, scale_);
+  if (options_.before_update) options_.before_update(result.loss, result.grad_norm);
+  if (waits && !result.skipped) apply(result.grad_norm);
   pipeline_->stream().wait();
+  ready_to_update_ = false;
   result.step = optimizer_->steps();
   result.tokens = held_.tokens;
   result.lr = lr;
@@ -176,6 +180,17 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   held_ = {};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+void Trainer::apply(double grad_norm) {
+  if (options_.grad_clip > 0) scale_ *= std::min(1.0, options_.grad_clip / (grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
+  optimizer_->step(pipeline_->stream(), lr_, scale_);
+}
+
+void Trainer::finish_update(double grad_norm) {
+  if (std::isfinite(grad_norm) || options_.on_nan == OnNan::ignore) apply(grad_norm);
+  pipeline_->stream().wait();
+  ready_to_update_ = false;
 }
 
 void Trainer::add_times(StepResult& result) const {

@@ -18,6 +18,7 @@
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/elastic.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/program.hpp>
 #include <ppengine/runs/saving.hpp>
@@ -115,12 +116,19 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   const auto [graph, lora] = make_trained_graph(options, model);
   const auto source = open_source(model, options.data);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
-  if (options.check_every > 0 && (parallel.data == 1 || parallel.shard))
+  std::optional<Elastic> elastic;
+  engine::TrainerOptions trainer_options = options.trainer;
+  if (!options.elastic.folder.empty()) {
+    elastic.emplace(options.elastic.folder, options.elastic.start, world.rank(), parts_of(parallel.mesh()));
+    trainer_options.uneven_shares = true;  // replicas may become fewer
+    trainer_options.before_update = [&](double loss, double grad_norm) { elastic->commit(loss, grad_norm); };
+  }
+  if (options.check_every > 0 && ((parallel.data == 1 && !elastic) || parallel.shard))
     throw ConfigError("--check-every compares data-parallel copies: it needs --dp 2 or more, without --shard");
   const std::int64_t batch_size =
       options.data.batch_size > 0 ? options.data.batch_size : std::int64_t{parallel.microbatches} * parallel.data;
 
-  engine::Trainer trainer(graph, options.trainer, world, batch_size, source->length());
+  engine::Trainer trainer(graph, trainer_options, world, batch_size, source->length());
   models::DataSampler sampler(source->sequences(), options.data.order, options.data.seed);
   RunState state{.step = 0, .seed = options.trainer.seed, .position = {}, .data = options.data.data, .settings = {}};
   const bool first_rank = world.rank() == 0;
@@ -144,6 +152,12 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   } else if (model.folder) {
     models::load_weights(trainer.model(), trainer.pipeline().stream(), model);
   }
+  const std::optional<KeptStep> kept = elastic ? elastic->found() : std::nullopt;
+  if (kept) {
+    elastic->load(trainer);
+    state.step = kept->step;
+    sampler.seek(kept->position);
+  }
   state.settings = options.settings;  // with what was chosen for this run: another number of ranks would choose otherwise
   if (state.settings.contains("seq-len")) state.settings["seq-len"] = std::to_string(source->length());
   if (state.settings.contains("batch-size")) state.settings["batch-size"] = std::to_string(batch_size);
@@ -158,7 +172,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     eval_source = open_source(model, choice);
   }
   const auto save_options = [&](const std::string& folder) { return SaveOptions{.folder = folder, .model = &model, .lora = lora}; };
-  double best = std::numeric_limits<double>::infinity();  // loss of an evaluation
+  double best = kept ? kept->best : std::numeric_limits<double>::infinity();  // loss of an evaluation
   const auto evaluate_now = [&] {
     state.position = sampler.position();
     if (!eval_source) return;
@@ -166,6 +180,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     if (first_rank) listener.evaluated(state.step, result.loss());
     if (!saves_best || !(result.loss() < best)) return;
     best = result.loss();
+    if (elastic) elastic->set_best(best);
     save_checkpoint(save_options(best_name), trainer, state);
     if (first_rank) listener.saved(best_name, state.step);
   };
@@ -194,17 +209,36 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   std::int64_t saved_at = -1;
   Watch watch;
   double worked = 0;  // seconds, since ranks were compared
-  comm::abort_on_error(&world, [&] {
-    while (state.step < options.steps && !result.interrupted) {
+  const auto finish_step = [&] {
+    if (saving && saving->advance()) finish_saving();
+    if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
+    if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
+    if (elastic && first_rank) elastic->finished(state.step);
+  };
+  const auto tell_step = [&] {
+    if (!first_rank) return;
+    listener.stepped(result.last, trainer.model().memory().peak());
+    if (elastic) elastic->told(state.step);
+  };
+  const auto train = [&] {
+    if (elastic) elastic->guard(trainer, {state.step, sampler.position(), best, {}});
+    if (kept) {  // what the rank that was lost has left undone
+      result.last = kept->last;
+      if (!elastic->was_told(state.step)) tell_step();
+      if (!elastic->was_finished(state.step)) finish_step();
+    }
+    while (state.step < options.steps && !result.interrupted && !result.regroup) {
       for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
+      if (elastic) elastic->begin(sampler.position());
       result.last = trainer.step(batches, options.lr.at(state.step + 1));
       ++state.step;
       result.last.step = state.step;
+      if (elastic) elastic->completed(result.last);
       if (!options.record) timeline.clear(), reductions.clear();
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
       if (options.check_every > 0 && state.step % options.check_every == 0) trainer.check_replicas();
-      if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      tell_step();
       if (const auto notice = watch.loss(result.last); notice && first_rank) listener.noticed(*notice);
       worked += trainer.timeline().busy();
       if (constexpr std::int64_t between = 20; world.size() > 1 && state.step % between == 0) {
@@ -213,21 +247,36 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
         if (const auto notice = Watch::ranks(all, state.step); notice && first_rank) listener.noticed(*notice);
         worked = 0;
       }
-      result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
+      const std::int64_t wish = listener.stop_requested() ? 2 : elastic && elastic->regroup_requested() ? 1 : 0;
+      const std::int64_t wanted = world.allreduce_value(wish, comm::Reduce::max);
+      result.interrupted = wanted == 2;
+      result.regroup = wanted == 1 && state.step < options.steps;
       if (result.interrupted) listener.stopping();
-      if (saving && saving->advance()) finish_saving();
-      if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
-      if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
+      finish_step();
     }
-    if (saved_at != state.step) save_now();
+    if (saved_at != state.step && !result.regroup) save_now();
     finish_saving();
+    if (result.regroup) return;
     if (!result.interrupted) evaluate_now();
-  });
-  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
-    result.peak_bytes.push_back(one.front());
-  for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
-  result.timelines = comm::gather(world, timeline);
-  result.reductions = comm::gather(world, reductions);
+    for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
+      result.peak_bytes.push_back(one.front());
+    for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
+    result.timelines = comm::gather(world, timeline);
+    result.reductions = comm::gather(world, reductions);
+  };
+  try {
+    comm::abort_on_error(&world, train);
+    if (elastic && result.regroup)
+      elastic->survive(world.timeout());
+    else if (elastic)
+      elastic->over();
+  } catch (const CommError&) {
+    if (elastic) elastic->survive(world.timeout());
+    throw;
+  } catch (...) {
+    if (elastic) elastic->release();
+    throw;
+  }
   result.plan = trainer.plan();
   return result;
 }

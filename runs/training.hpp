@@ -34,8 +34,15 @@ struct ProgramChoice {
   bool patterns = true;  // off: no layer that the program spells out is recognised (tests)
 };
 
+// Ranks that can be lost: where their launcher keeps the state of the run.
+struct ElasticChoice {
+  std::string folder;  // empty: the run is not elastic
+  int start = 0;       // how often the ranks have been started before
+};
+
 struct TrainingOptions {
   std::string model;
+  ElasticChoice elastic;
   ProgramChoice program;
   DataChoice data;
   engine::TrainerOptions trainer;
@@ -92,6 +99,7 @@ class TrainingListener {
 
 struct TrainingResult {
   bool interrupted = false;
+  bool regroup = false;  // elastic: all ranks have kept the state and are to be started again in another number
   engine::StepResult last;
   std::vector<std::size_t> peak_bytes;  // per rank
   std::vector<double> idle_share;       // per rank, of the last step

@@ -21,7 +21,6 @@ namespace ppengine::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds after_the_news{5000};
 
 // SIGINT, SIGTERM and SIGCHLD as readable events while ranks run; the old mask returns afterwards.
 class Signals {
@@ -131,6 +130,7 @@ class Run {
       for (int signal = signals_.next(); signal != 0; signal = signals_.next())
         if (signal != SIGCHLD) interrupt(signal);
       collect();
+      if (options_.while_running) options_.while_running();
       if (running_ > 0 && Clock::now() > deadline_) {
         log::info(fmt::format("{} rank{} did not end after the first failure: killed", running_, running_ == 1 ? "" : "s"));
         kill_all(SIGKILL);
@@ -164,7 +164,7 @@ class Run {
       kill(-pids_[r], SIGKILL);  // what the rank has started itself must not outlive it, nor hold its output open
       pids_[r] = -1;
       --running_;
-      ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status)} : RankEnd{WEXITSTATUS(status), 0};
+      ends_[r] = WIFSIGNALED(status) ? RankEnd{-1, WTERMSIG(status), killed_} : RankEnd{WEXITSTATUS(status), 0};
       if (killed_) continue;  // by us: the cause has been told
       const std::string how = ends_[r].signal != 0
                                   ? fmt::format("was killed by signal {} ({})", ends_[r].signal, strsignal(ends_[r].signal))
@@ -181,7 +181,7 @@ class Run {
       if (ends_[r].code == 0) continue;
       // One that has lost a peer has told all others, who have nothing left to wait for.
       const bool told = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
-      deadline_ = std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, after_the_news) : options_.patience));
+      deadline_ = std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, options_.patience_after_news) : options_.patience));
     }
   }
 
@@ -232,8 +232,10 @@ LaunchResult launch(const LaunchOptions& wanted) {
     result.restarts = attempt;
     if (run.interrupted() && result.exit_code != 0) result.exit_code = static_cast<int>(ExitCode::interrupted);
     if (result.exit_code != static_cast<int>(ExitCode::peer_lost) || attempt >= options.restarts) return result;
-    if (options.before_restart) options.before_restart(options);
-    log::warning(fmt::format("a rank was lost: starting again ({} of {})", attempt + 1, options.restarts));
+    std::optional<std::string> text = fmt::format("a rank was lost: starting again ({} of {})", attempt + 1, options.restarts);
+    if (options.before_restart) text = options.before_restart(options, result);
+    if (!text) return result;
+    log::warning(*text);
   }
 }
 
