@@ -25,7 +25,7 @@ std::string state_name(std::size_t state, const engine::ParameterInfo& info) { r
 // Calls visit(stage, range, info) for the parameters of this rank that training changes.
 template <class Visit>
 void for_each_trained(engine::Trainer& trainer, Visit&& visit) {
-  for (int stage : trainer.model().stages())
+  for (engine::StageId stage : trainer.model().stages())
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       if (!info.frozen && trainer.model().parameters(stage).bucket_of(range).reduced()) visit(stage, range, info);
     });
@@ -91,15 +91,15 @@ void write_part(const fs::path& folder, engine::Trainer& trainer, const KeptStep
   auto writer = models::SafetensorsWriter::create(folder, models::SafetensorsLayout(std::move(specs), UINT64_MAX, stem_of(part)));
   ops::Stream stream(trainer.model().device());  // that of the pipeline may be in use
   std::vector<float> host;
-  const auto write = [&](const std::string& name, int stage, const engine::ParameterRange& range, const float* flat) {
+  const auto write = [&](const std::string& name, engine::StageId stage, const engine::ParameterRange& range, const float* flat) {
     host.resize(range.count);
     trainer.model().parameters(stage).save(stream, range, flat, host);
     writer.write(name, 0, host.data(), host.size() * sizeof(float));
   };
-  for_each_trained(trainer, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+  for_each_trained(trainer, [&](engine::StageId stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
     write(weight_name(info), stage, range, trainer.model().parameters(stage).values());
   });
-  for (int stage : trainer.model().stages())
+  for (engine::StageId stage : trainer.model().stages())
     for (std::size_t i = 0; i < states; ++i) {
       const float* const flat = optimizer.state(stage, i);
       for_each_trained(trainer, [&](int of, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
@@ -148,10 +148,10 @@ void load_kept(const fs::path& folder, engine::Trainer& trainer) {
   const Parts parts(folder, trainer.mesh().shape());
   engine::Optimizer& optimizer = trainer.optimizer();
   ops::Stream& stream = trainer.pipeline().stream();
-  for_each_trained(trainer, [&](int stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+  for_each_trained(trainer, [&](engine::StageId stage, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
     trainer.model().parameters(stage).load(stream, range, parts.read(weight_name(info), info));
   });
-  for (int stage : trainer.model().stages()) {
+  for (engine::StageId stage : trainer.model().stages()) {
     trainer.model().parameters(stage).refresh(stream);
     for (std::size_t i = 0; i < optimizer.state_names().size(); ++i) {
       float* const flat = optimizer.state(stage, i);
