@@ -102,7 +102,7 @@ void write_part(const fs::path& folder, engine::Trainer& trainer, const KeptStep
   for (engine::StageId stage : trainer.model().stages())
     for (std::size_t i = 0; i < states; ++i) {
       const float* const flat = optimizer.state(stage, i);
-      for_each_trained(trainer, [&](int of, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      for_each_trained(trainer, [&](engine::StageId of, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
         if (of == stage) write(state_name(i, info), stage, range, flat);
       });
     }
@@ -155,7 +155,7 @@ void load_kept(const fs::path& folder, engine::Trainer& trainer) {
     trainer.model().parameters(stage).refresh(stream);
     for (std::size_t i = 0; i < optimizer.state_names().size(); ++i) {
       float* const flat = optimizer.state(stage, i);
-      for_each_trained(trainer, [&](int of, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+      for_each_trained(trainer, [&](engine::StageId of, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
         if (of == stage) trainer.model().parameters(stage).load_state(stream, range, flat, parts.read(state_name(i, info), info));
       });
       optimizer.store_state(stage, i);
