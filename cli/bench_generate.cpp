@@ -9,6 +9,8 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/engine/measure/measure.hpp>
+#include <ppengine/engine/model_rank.hpp>
+#include <ppengine/engine/stage/program.hpp>
 #include <ppengine/models/data/counter_random.hpp>
 #include <ppengine/ops/weights.hpp>
 #include <ppengine/runs/generation.hpp>

@@ -1,6 +1,6 @@
 // Trainer: one rank of a training run. Every rank makes one and calls the same methods; the communicator joins them.
 //
-//   comm::run_local(2, [&](comm::Communicator& world) {
+//   comm::run_threads(2, {}, [&](comm::Communicator& world) {
 //     engine::Trainer trainer(graph, {.parallel = {.pipeline = 2, .microbatches = 4}}, world, batch_size, length);
 //     for (const auto& batch : data) std::cout << trainer.step(batch, 1e-3).loss << "\n";
 //   });
