@@ -34,23 +34,21 @@ constexpr hn::Repartition<uint32_t, F> u32;
 using VB = hn::Vec<decltype(u8)>;
 using VU = hn::Vec<decltype(u32)>;
 
-struct Halves {
-  VB lower, upper;
-};
-PPENGINE_INLINE Halves halves_of(const uint8_t* p) {
+PPENGINE_INLINE void load_halves(const uint8_t* p, VB& lower, VB& upper) {
   const VB two = hn::LoadU(u8, p), mask = hn::Set(u8, 15);
   const hn::Repartition<uint16_t, F> u16;
-  return {hn::And(two, mask), hn::And(hn::BitCast(u8, hn::ShiftRight<4>(hn::BitCast(u16, two))), mask)};
+  lower = hn::And(two, mask);
+  upper = hn::And(hn::BitCast(u8, hn::ShiftRight<4>(hn::BitCast(u16, two))), mask);
 }
 
 // Each lane: the sum of eight products, four of each half; x has the bytes of the lower halves, then those of the upper.
 template <bool Vnni>
-PPENGINE_INLINE VI dot(const Halves& w, const int8_t* x) {
+PPENGINE_INLINE VI dot(VB lower, VB upper, const int8_t* x) {
 #if PPENGINE_AVX512
   if constexpr (Vnni) {  // Highway knows no target with these instructions
     __m512i sum = _mm512_setzero_si512();
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w.lower.raw), "m"(*reinterpret_cast<const __m512i_u*>(x)));
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w.upper.raw), "m"(*reinterpret_cast<const __m512i_u*>(x + weight_bytes)));
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(lower.raw), "m"(*reinterpret_cast<const __m512i_u*>(x)));
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(upper.raw), "m"(*reinterpret_cast<const __m512i_u*>(x + weight_bytes)));
     return VI{sum};
   }
 #endif
@@ -58,13 +56,13 @@ PPENGINE_INLINE VI dot(const Halves& w, const int8_t* x) {
   // 4 · 15 · 127 fits 16 bits.
   const auto a = hn::LoadU(i8, x), b = hn::LoadU(i8, x + weight_bytes);
 #if PPENGINE_AVX512
-  const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w.lower.raw, a.raw), _mm512_maddubs_epi16(w.upper.raw, b.raw));
+  const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16(lower.raw, a.raw), _mm512_maddubs_epi16(upper.raw, b.raw));
   return VI{_mm512_madd_epi16(pairs, _mm512_set1_epi16(1))};
 #elif HWY_TARGET == HWY_AVX2
-  const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w.lower.raw, a.raw), _mm256_maddubs_epi16(w.upper.raw, b.raw));
+  const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(lower.raw, a.raw), _mm256_maddubs_epi16(upper.raw, b.raw));
   return VI{_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))};
 #else
-  const __m128i pairs = _mm_add_epi16(_mm_maddubs_epi16(w.lower.raw, a.raw), _mm_maddubs_epi16(w.upper.raw, b.raw));
+  const __m128i pairs = _mm_add_epi16(_mm_maddubs_epi16(lower.raw, a.raw), _mm_maddubs_epi16(upper.raw, b.raw));
   return VI{_mm_madd_epi16(pairs, _mm_set1_epi16(1))};
 #endif
 #else  // a register is one block: its lanes are added up in any order
@@ -76,8 +74,8 @@ PPENGINE_INLINE VI dot(const Halves& w, const int8_t* x) {
     even = hn::ReorderWidenMulAccumulate(i32, hn::PromoteTo(i16, hn::UpperHalf(hn::Half<decltype(i8)>(), a)),
                                          hn::PromoteTo(i16, hn::UpperHalf(hn::Half<decltype(i8)>(), b)), even, odd);
   };
-  add(w.lower, x);
-  add(w.upper, x + weight_bytes);
+  add(lower, x);
+  add(upper, x + weight_bytes);
   return hn::Add(even, odd);
 #endif
 }
@@ -158,17 +156,18 @@ void tile(const LinearStep& step, const ByteRowShape& of, const int8_t* const* r
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) total[k][r] = zero();
   }
-  const auto add = [&](int64_t at, const Halves(&halves)[Outs], const V(&steps)[Outs]) PPENGINE_INLINED {
+  const auto add = [&](int64_t at, const VB(&lower)[Outs], const VB(&upper)[Outs], const V(&steps)[Outs]) PPENGINE_INLINED {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       const V scale = load(reinterpret_cast<const float*>(rows[r] + of.scales_at) + at * lanes);
 #pragma GCC unroll 8
       for (int k = 0; k < Outs; ++k)
-        total[k][r] = fma(hn::ConvertTo(f32, dot<Vnni>(halves[k], rows[r] + at * row_bytes)), hn::Mul(steps[k], scale), total[k][r]);
+        total[k][r] =
+            fma(hn::ConvertTo(f32, dot<Vnni>(lower[k], upper[k], rows[r] + at * row_bytes)), hn::Mul(steps[k], scale), total[k][r]);
     }
   };
   for (int64_t at = 0; at < whole; ++at) {
-    Halves halves[Outs];
+    VB lower[Outs], upper[Outs];
     V steps[Outs];
 #pragma GCC unroll 8
     for (int k = 0; k < Outs; ++k) {
@@ -177,7 +176,7 @@ void tile(const LinearStep& step, const ByteRowShape& of, const int8_t* const* r
         __builtin_prefetch(p + fetched_ahead, 0, 2);
         __builtin_prefetch(reinterpret_cast<const char*>(w[k].words + at * blocks_at_once) + fetched_ahead / 4, 0, 2);
       }
-      halves[k] = halves_of(p);
+      load_halves(p, lower[k], upper[k]);
       if (in_group == 1) {
         steps[k] = steps_of(words_of_blocks(w[k].words + at * blocks_at_once));
       } else if (in_group % blocks_at_once == 0) {
@@ -188,10 +187,10 @@ void tile(const LinearStep& step, const ByteRowShape& of, const int8_t* const* r
         steps[k] = steps_of(words_of_blocks(words));
       }
     }
-    add(at, halves, steps);
+    add(at, lower, upper, steps);
   }
   if (whole < registers) {
-    Halves halves[Outs];
+    VB lower[Outs], upper[Outs];
     V steps[Outs];
     for (int k = 0; k < Outs; ++k) {
       uint8_t bytes[weight_bytes] = {};
@@ -200,10 +199,10 @@ void tile(const LinearStep& step, const ByteRowShape& of, const int8_t* const* r
         std::memcpy(bytes + (b % blocks_at_once) * block_bytes, w[k].bytes + b * block_bytes, block_bytes);
         words[b % blocks_at_once] = w[k].words[b / in_group];
       }
-      halves[k] = halves_of(bytes);
+      load_halves(bytes, lower[k], upper[k]);
       steps[k] = steps_of(words_of_blocks(words));
     }
-    add(whole, halves, steps);
+    add(whole, lower, upper, steps);
   }
   // What zero is worth, times the sum of the inputs, group by group.
   for (int64_t g = 0; g < groups; g += lanes)
