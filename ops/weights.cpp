@@ -50,32 +50,28 @@ uint32_t pack_nibbles(const float* from, uint8_t* to, int64_t count) {
   return static_cast<uint32_t>(step_bits) << 16 | least_bits;
 }
 
-void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int64_t begin, int64_t end) {
-  const int64_t in = weight.in;
-  if (weight.storage.format == WeightFormat::bf16) {
-    auto* const out = reinterpret_cast<uint16_t*>(to);
-    for (int64_t i = begin * in; i < end * in; ++i) out[i] = to_bf16(from[i]);
-    return;
-  }
-  if (weight.storage.format == WeightFormat::int4) {
-    auto* const words = reinterpret_cast<uint32_t*>(to + weight.scales_offset());
-    for (int64_t row = begin; row < end; ++row) {
-      auto* const out = reinterpret_cast<uint8_t*>(to) + static_cast<size_t>(row) * weight.row_bytes();
-      std::fill_n(out, weight.row_bytes(), uint8_t{0});
-      for (int64_t part = 0, first = 0; first < in; ++part, first += weight.group())
-        words[row * weight.groups() + part] =
-            pack_nibbles(from + row * in + first, out + first / block * block_bytes, std::min(weight.group(), in - first));
+// Rows [begin, end) of `from`, the first of which is row `first` of the weight.
+void pack_rows(const PackedWeight& weight, const float* from, std::byte* to, int64_t first, int64_t begin, int64_t end) {
+  const int64_t in = weight.in, group = weight.group(), groups = weight.groups();
+  for (int64_t row = begin; row < end; ++row) {
+    const float* const values = from + row * in;
+    std::byte* const packed = to + static_cast<size_t>(first + row) * weight.row_bytes();
+    std::byte* const scales = to + weight.scales_offset() + static_cast<size_t>((first + row) * groups) * sizeof(float);
+    if (weight.storage.format == WeightFormat::bf16) {
+      auto* const out = reinterpret_cast<uint16_t*>(packed);
+      for (int64_t i = 0; i < in; ++i) out[i] = to_bf16(values[i]);
+      continue;
     }
-    return;
-  }
-  auto* const out = reinterpret_cast<int8_t*>(to);
-  auto* const scales = reinterpret_cast<float*>(to + weight.scales_offset());
-  const int64_t group = weight.group(), groups = weight.groups();
-  for (int64_t row = begin; row < end; ++row)
-    for (int64_t part = 0; part < groups; ++part) {
-      const int64_t first = row * in + part * group;
-      scales[row * groups + part] = pack_group(from + first, out + first, std::min(group, in - part * group));
+    if (weight.storage.format == WeightFormat::int4) std::fill_n(packed, weight.row_bytes(), std::byte{0});
+    for (int64_t part = 0, at = 0; at < in; ++part, at += group) {
+      const int64_t count = std::min(group, in - at);
+      if (weight.storage.format == WeightFormat::int4)
+        reinterpret_cast<uint32_t*>(scales)[part] =
+            pack_nibbles(values + at, reinterpret_cast<uint8_t*>(packed) + at / block * block_bytes, count);
+      else
+        reinterpret_cast<float*>(scales)[part] = pack_group(values + at, reinterpret_cast<int8_t*>(packed) + at, count);
     }
+  }
 }
 
 }  // namespace
@@ -113,18 +109,24 @@ size_t PackedWeight::bytes() const {
 }
 
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to) {
+  PPENGINE_ASSERT(static_cast<int64_t>(values.size()) == weight.out * weight.in);
+  pack_outputs(weight, 0, values, to);
+}
+
+void pack_outputs(const PackedWeight& weight, int64_t first, std::span<const float> values, std::span<std::byte> to) {
   if (weight.storage.format == WeightFormat::int4 && weight.group() % block != 0)
     throw ConfigError(fmt::format("--weight-group {}: groups of int4 weights are multiples of 32", weight.group()));
-  PPENGINE_ASSERT(static_cast<int64_t>(values.size()) == weight.out * weight.in && to.size() >= weight.bytes());
+  const int64_t count = static_cast<int64_t>(values.size()) / weight.in;
+  PPENGINE_ASSERT(static_cast<int64_t>(values.size()) == count * weight.in && first + count <= weight.out && to.size() >= weight.bytes());
   if (weight.storage.format == WeightFormat::f32) {
-    std::memcpy(to.data(), values.data(), values.size_bytes());
+    std::memcpy(to.data() + static_cast<size_t>(first) * weight.row_bytes(), values.data(), values.size_bytes());
     return;
   }
   const int64_t threads = values.size() < (1u << 18) ? 1 : std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const auto part = [=](int64_t t) { pack_rows(weight, values.data(), to.data(), first, count * t / threads, count * (t + 1) / threads); };
   std::vector<std::jthread> workers;
-  for (int64_t t = 1; t < threads; ++t)
-    workers.emplace_back([=] { pack_rows(weight, values.data(), to.data(), weight.out * t / threads, weight.out * (t + 1) / threads); });
-  pack_rows(weight, values.data(), to.data(), 0, weight.out / threads);
+  for (int64_t t = 1; t < threads; ++t) workers.emplace_back(part, t);
+  part(0);
 }
 
 void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,

@@ -47,6 +47,8 @@ struct PackedWeight {
 // From f32 [out,in] on the host to the packed form on the host: bf16 rounds to nearest; int8 rounds w / scale with scale = largest |w| /
 // 127; int4 rounds (w - least) / step, 0 to 15, with step = (largest - least) / 15, where both are rounded to bf16 first.
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
+// The same for some outputs, from `first` on: what lies in `to` for others stays. `to` is the whole weight's.
+void pack_outputs(const PackedWeight& weight, int64_t first, std::span<const float> values, std::span<std::byte> to);
 // The inputs [begin, begin + part.in) of a packed weight, with the scales of the whole. Both on the host; `begin` is where a group begins.
 void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,
                  std::span<std::byte> to);

@@ -172,6 +172,25 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, std:
   gathered_ = false;
 }
 
+bool ParameterStore::loads_rows(const ops::Stream& stream, const ParameterRange& range) const {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  return stream.device().info().is_cpu && !range.transposed && !sharded() && !info.placement.is_split() && info.shape.rank() == 2;
+}
+
+void ParameterStore::load_rows(ops::Stream& stream, const ParameterRange& range, int64_t first, std::span<const float> rows) {
+  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const bool packs = weights_.format != ops::WeightFormat::f32 || info.is_packed();
+  stream.wait();
+  if (packs && info.linear_weight)
+    return ops::pack_outputs(packed_weight(info, storage_of(info)), first, rows,
+                             {static_cast<std::byte*>(compute()) + range.compute_offset, range.compute_bytes});
+  float* const target =
+      packs ? reinterpret_cast<float*>(static_cast<std::byte*>(compute()) + range.compute_offset) : values() + range.offset;
+  float* const to = target + first * info.shape[1];
+  in_parallel(rows.size(), rows.size(), [=](size_t begin, size_t end) { std::copy(rows.data() + begin, rows.data() + end, to + begin); });
+  gathered_ = false;
+}
+
 void ParameterStore::load_state(ops::Stream& stream, const ParameterRange& range, float* state, std::span<const float> whole) const {
   place(stream, range, state, 0, whole);
 }

@@ -90,6 +90,9 @@ class ParameterStore {
   // One parameter's values from the file's layout on the host: of the whole tensor a tensor-parallel rank takes its part, and of that a
   // sharded one its pieces.
   void load(ops::Stream& stream, const ParameterRange& range, std::span<const float> whole);
+  // The same row by row of the file, where a rank keeps rows as they are there: so that a large tensor is never held twice.
+  bool loads_rows(const ops::Stream& stream, const ParameterRange& range) const;
+  void load_rows(ops::Stream& stream, const ParameterRange& range, int64_t first, std::span<const float> rows);
   // The same for an optimizer's state.
   void load_state(ops::Stream& stream, const ParameterRange& range, float* state, std::span<const float> whole) const;
   // The reverse, from a flat buffer of the whole stage (sharded: gathered before) to a tensor-parallel rank's part.

@@ -26,6 +26,26 @@ void load_term(engine::ParameterStore& parameters, ops::Stream& stream, const en
   parameters.load(stream, range, host);
 }
 
+// Some rows at a time: what has been read is let go of before the next are, so that a large table is not there twice.
+void load_rows(engine::ParameterStore& parameters, ops::Stream& stream, const engine::ParameterRange& range, const StoredTensor& tensor,
+               std::vector<float>& host) {
+  constexpr std::int64_t at_once = 1 << 21;  // elements
+  const std::int64_t width = tensor.shape[1], rows = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(width, 1));
+  const std::size_t size = stored_type_size(tensor.type);
+  const bool straight = tensor.type == StoredType::f32 && reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(float) == 0;
+  for (std::int64_t first = 0; first < tensor.shape[0]; first += rows) {
+    const auto begin = static_cast<std::size_t>(first * width),
+               count = static_cast<std::size_t>(std::min(rows, tensor.shape[0] - first) * width);
+    if (!straight) {
+      host.resize(std::max(host.size(), count));
+      read_f32(tensor, begin, count, host.data());
+    }
+    const float* const from = straight ? reinterpret_cast<const float*>(tensor.data) + begin : host.data();
+    parameters.load_rows(stream, range, first, {from, count});
+    release_mapped(tensor.data + begin * size, count * size);
+  }
+}
+
 }  // namespace
 
 void load_adapter(engine::ModelRank& model, ops::Stream& stream, const Adapter& adapter) {
@@ -115,6 +135,10 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
         continue;
       }
       checksums.verify(tensor);
+      if (!changed && parameters.loads_rows(stream, range)) {
+        load_rows(parameters, stream, range, tensor, host);
+        continue;
+      }
       const auto* mapped = reinterpret_cast<const float*>(tensor.data);
       if (!changed && tensor.type == StoredType::f32 &&
           reinterpret_cast<std::uintptr_t>(mapped) % alignof(float) == 0) {  // straight from the file

@@ -192,6 +192,57 @@ BOOST_AUTO_TEST_CASE(a_sequence_has_the_same_bits_in_any_company) {
   }
 }
 
+// 12 heads: a square of scores would take 805 MB of f32 here.
+BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_square_of_the_length) {
+  constexpr size_t most = 80u << 20;
+  const int64_t length = 4096;
+  for (const int64_t window : {0, 1024}) {
+    AttentionSpec spec = make_spec(1, length, 12, 12, 64);
+    spec.window = window;
+    const auto op = Attention::make(*device(), spec);
+    BOOST_TEST(op->saved_bytes() + op->workspace_bytes() < most);
+  }
+  const CachedAttentionSpec cached{.batch = 1,
+                                   .length = length,
+                                   .heads = 12,
+                                   .kv_heads = 12,
+                                   .head_dim = 64,
+                                   .q_stride = 768,
+                                   .k_stride = 768,
+                                   .v_stride = 768,
+                                   .capacity = length,
+                                   .scale = 0.125f};
+  BOOST_TEST(CachedAttention::make(*device(), cached)->workspace_bytes() < most);
+}
+
+BOOST_AUTO_TEST_CASE(four_thousand_tokens_match_sums_in_double) {
+  const AttentionSpec spec = make_spec(1, 4096, 1, 1, 8);
+  const auto one = device();
+  Stream stream(one);
+  const auto q = random_values(q_count(spec), 1, 3.0f), k = random_values(k_count(spec), 2, 3.0f), v = random_values(v_count(spec), 3);
+  const auto op = Attention::make(*one, spec);
+  const Array a(stream, q), b(stream, k), c(stream, v), dst(stream, o_count(spec));
+  Buffer workspace(one, std::max<size_t>(op->workspace_bytes() + op->saved_bytes(), 64)),
+      saved(one, std::max<size_t>(op->saved_bytes(), 64));
+  op->forward(stream, a.f32(), b.f32(), c.f32(), dst.f32(), saved.data(), workspace.data());
+  const auto got = dst.get();
+  std::vector<float> some;
+  std::vector<double> expected;
+  for (const int64_t t : {0, 383, 384, 2048, 4095}) {
+    double total = 0, sums[8] = {};
+    for (int64_t key = 0; key <= t; ++key) {
+      double score = 0;
+      for (int64_t d = 0; d < 8; ++d)
+        score += double(q[static_cast<size_t>(t * spec.q_stride + d)]) * k[static_cast<size_t>(key * spec.k_stride + d)];
+      const double weight = std::exp(spec.scale * score);
+      total += weight;
+      for (int64_t d = 0; d < 8; ++d) sums[d] += weight * v[static_cast<size_t>(key * spec.v_stride + d)];
+    }
+    for (int64_t d = 0; d < 8; ++d) expected.push_back(sums[d] / total), some.push_back(got[static_cast<size_t>(t * 8 + d)]);
+  }
+  check_close("4096 tokens", some, expected, 1e-5);
+}
+
 BOOST_AUTO_TEST_CASE(every_refusal_has_a_reason) {
   const auto considered = Attention::consider(*device_without_onednn(), make_spec(1, 4, 1, 1, 5));
   BOOST_REQUIRE(considered.size() == 5);

@@ -320,6 +320,21 @@ BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(outputs_packed_some_at_a_time_equal_all_at_once) {
+  const int64_t out = 700, in = 75;
+  const auto values = random_values(out * in, 9);
+  for (const WeightStorage& storage : storages) {
+    const PackedWeight weight{storage, out, in};
+    std::vector<std::byte> whole(weight.bytes()), parts(weight.bytes());
+    pack(weight, values, whole);
+    for (int64_t first = 0; first < out; first += 301) {
+      const auto count = static_cast<size_t>(std::min<int64_t>(301, out - first) * in);
+      pack_outputs(weight, first, std::span(values).subspan(static_cast<size_t>(first * in), count), parts);
+    }
+    BOOST_TEST((whole == parts), name_of(storage.format));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(odd_values_are_packed_without_harm) {
   const PackedWeight weight{{WeightFormat::int8, 0}, 3, 4};
   std::vector<std::byte> packed(weight.bytes());
