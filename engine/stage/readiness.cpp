@@ -16,7 +16,7 @@ std::vector<int> needed_nodes(const Graph& graph, const StageCut& cut, bool loss
   std::vector<int> order;
   for (int i = cut.end; i-- > cut.begin;) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
-    if (!needed.contains(node.output) && !(cache && node.op->writes_cache())) continue;
+    if (!needed.contains(node.output) && !(cache && node.op->writes_cache()) && !(loss && node.op->changes_state())) continue;
     order.push_back(i);
     needed.insert(node.inputs.begin(), node.inputs.end());
   }

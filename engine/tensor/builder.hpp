@@ -121,13 +121,17 @@ class TensorBuilder {
   };
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
 
+  // A buffer that the program changes, as it was when a microbatch came; and its new value, which training keeps for the next one.
+  TensorRef state(int parameter);
+  void set_state(int parameter, const TensorRef& value);
+
   // What training minimises: the sum over samples, weighted when it runs.
   void cross_entropy_loss(const TensorRef& logits, const TensorRef& targets);  // [.., classes]
   void sum_loss(const TensorRef& src, const Dim& divisor);                     // sum of all elements over the divisor
 
   TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape, char type,
                      std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
-                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {});
+                     bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {}, bool changes_state = false);
   // A parameter, or an elementwise node that is not made yet, as a value. trained: the parameter gets a gradient.
   TensorRef read(const TensorRef& src, bool trained = true);
 

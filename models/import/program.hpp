@@ -22,6 +22,7 @@ struct ProgramOptions {
   int class_dim = -1;
   bool dropout = true;
   bool sync_batchnorm = false;  // statistics over all data-parallel ranks
+  std::function<bool(const std::string&)> frozen;  // parameters by name that are not trained, beside those that the program freezes
   bool outputs = false;  // the graph gives the program's outputs, side by side for each sample
   // Sizes of the data by input, the batch left out: they decide what symbols other than the batch stand for. Empty: the example's.
   std::map<std::string, std::vector<std::int64_t>> sizes;

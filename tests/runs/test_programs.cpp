@@ -77,6 +77,10 @@ void check_training(const std::string& name, const Layout& layout, const std::st
       const double off = apart(found.at(weight.name), weight);
       BOOST_TEST(off < 2e-4, weight.name << " is " << off << " apart");
     }
+    for (const auto& name : figures.value("frozen", nlohmann::json::array())) {  // no gradient: no weight decay either
+      const auto now = values(found.at(name.get<std::string>())), before = values(models::load_program(options.model)->tensor(name.get<std::string>()));
+      BOOST_TEST(now == before, name << " has changed");
+    }
   }
 }
 
@@ -86,7 +90,7 @@ BOOST_AUTO_TEST_SUITE(programs)
 
 BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
   const TemporaryFolder folder;
-  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
+  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "state"}) check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
 }
 
 BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
@@ -97,6 +101,8 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("cnn", {"1f1b", 1, 2, 0}, (folder.path / "d").string());
   check_training("tied", {"dualpipev", 2, 1, 4, false, 4}, (folder.path / "e").string());  // a weight on two ranks
   check_training("gru", {"1f1b", 2, 2, 2}, (folder.path / "f").string());
+  check_training("state", {"1f1b", 2, 1, 2}, (folder.path / "g").string());
+  check_training("tail", {"gpipe", 2, 1, 4}, (folder.path / "h").string());  // fewer modules than stages: cut between any two ops
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_over_data_parallel_ranks) {
