@@ -77,9 +77,9 @@ void check_training(const std::string& name, const Layout& layout, const std::st
       const double off = apart(found.at(weight.name), weight);
       BOOST_TEST(off < 2e-4, weight.name << " is " << off << " apart");
     }
-    for (const auto& name : figures.value("frozen", nlohmann::json::array())) {  // no gradient: no weight decay either
-      const auto now = values(found.at(name.get<std::string>())), before = values(models::load_program(options.model)->tensor(name.get<std::string>()));
-      BOOST_TEST(now == before, name << " has changed");
+    for (const nlohmann::json& one : figures.value("frozen", nlohmann::json::array())) {  // no gradient: no weight decay either
+      const auto now = values(found.at(one.get<std::string>())), before = values(models::load_program(options.model)->tensor(one.get<std::string>()));
+      BOOST_TEST(now == before, one << " has changed");
     }
   }
 }
