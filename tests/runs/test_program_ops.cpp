@@ -72,10 +72,10 @@ void write_weights(const std::filesystem::path& file, const models::WeightFiles&
 // What the weight's elements are moved along.
 float direction(std::size_t i) { return std::sin(1.7f * static_cast<float>(i) + 0.3f); }
 
-// Outputs that jump have no finite differences.
+// Outputs that jump, or bend within the distance, have no finite differences.
 bool jumps(const std::string& name) {
   static const std::set<std::string> some{"threshold", "hardshrink", "floor", "round", "round2", "trunc", "frac", "fmod", "remainder", "div_floor", "div_trunc", "norm0", "argmax", "argmin_all",
-                                          "any", "all", "count_nonzero", "to_int", "bucketize", "searchsorted", "scatter_src", "logical", "logical2", "signbit", "copysign"};
+                                          "any", "all", "count_nonzero", "to_int", "bucketize", "searchsorted", "scatter_src", "logical", "logical2", "signbit", "copysign", "sign"};
   return some.contains(name);
 }
 
