@@ -18,6 +18,7 @@
 #include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/runs/detail/program_setup.hpp>
 #include <ppengine/runs/program_files.hpp>
+#include <ppengine/runs/trained_graph.hpp>
 
 namespace ppengine::runs {
 namespace {
@@ -62,6 +63,16 @@ void share_running(engine::Trainer& trainer, const std::vector<std::string>& run
   for (const comm::Pending& one : pending) one.wait();
 }
 
+// A buffer that the program changes lives in one stage: its other readers would see old values.
+void check_state(const engine::ModelRank& model, const std::vector<std::string>& running) {
+  for (const std::string& name : running) {
+    const int id = model.graph().find_parameter(name);
+    const auto holds = [&](const engine::StageCut& cut) { return std::ranges::find(cut.parameters, id) != cut.parameters.end(); };
+    if (std::ranges::count_if(model.cuts(), holds) > 1)
+      throw ConfigError(fmt::format("the program changes the buffer {} in one stage and reads it in another: choose other cuts with --split, or fewer stages", name));
+  }
+}
+
 }  // namespace
 
 TrainingResult run_program_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
@@ -69,14 +80,20 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   if (!options.save.empty() && world.rank() == 0) save_folder.emplace(options.save);
   const auto program = models::load_program(options.resume.empty() ? options.model : options.resume);
   const models::TensorData data(options.data.data);
-  const models::ProgramGraph built = build_program(*program, build_options(options.program, &data, options.program.dropout, false), true);
+  models::ProgramOptions how_built = build_options(options.program, &data, options.program.dropout, false);
+  how_built.frozen = frozen_by_name(options);
+  const models::ProgramGraph built = build_program(*program, how_built, true);
+  if (built.graph->trained_count() == 0) throw ConfigError(fmt::format("{}: there is no parameter to train", program->file()));
   engine::TrainerOptions how = options.trainer;
   how.shared_statistics = options.program.sync_batchnorm;
   how.parallel = for_programs(how.parallel, built);
   if (how.parallel.shard && !built.running.empty()) throw ConfigError("--shard: programs with running statistics are not sharded");
   const std::int64_t batch_size = fit_batch(options.data, how.parallel, built.fixed_batch);
+  if (static_cast<std::int64_t>(data.samples()) < batch_size)
+    throw ConfigError(fmt::format("{}: {} samples are fewer than a batch of {}: use a smaller --batch-size", data.path(), data.samples(), batch_size));
   const std::shared_ptr<const engine::Graph> graph = built.graph;
   engine::Trainer trainer(graph, how, world, batch_size, 1);
+  check_state(trainer.model(), built.running);
   load_program_weights(trainer.model(), trainer.pipeline().stream(), *program);
   models::DataSampler sampler(data.samples(), options.data.order, options.data.seed);
   ProgramState state;

@@ -35,7 +35,7 @@ std::vector<models::TensorSpec> optimizer_tensors(const engine::Graph& graph, co
   std::vector<models::TensorSpec> tensors;
   for (const std::string& state : states)
     for (const engine::ParameterInfo& one : graph.parameters())
-      if (!is_running(running, one.name)) tensors.push_back({one.name + "." + state, models::StoredType::f32, {one.shape.dims().begin(), one.shape.dims().end()}});
+      if (!one.frozen && !is_running(running, one.name)) tensors.push_back({one.name + "." + state, models::StoredType::f32, {one.shape.dims().begin(), one.shape.dims().end()}});
   return tensors;
 }
 
@@ -106,7 +106,7 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
     for (std::size_t i = 0; i < states.size(); ++i)
       for_each_owned(trainer, [&](engine::StageId stage) { return optimizer.state(stage, i); },
                      [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
-                       if (is_running(built.running, info.name)) return;
+                       if (info.frozen || is_running(built.running, info.name)) return;
                        host.resize(range.count);
                        store.save(trainer.pipeline().stream(), range, flat, host);
                        more.write(info.name + "." + states[i], 0, host.data(), host.size() * sizeof(float));

@@ -50,6 +50,13 @@ std::shared_ptr<const engine::Graph> with_frozen(const TrainingOptions& options,
 
 }  // namespace
 
+std::function<bool(const std::string&)> frozen_by_name(const TrainingOptions& options) {
+  return [freeze = expression(options.freeze, "--freeze"), only = expression(options.only, "--only"), by_freeze = !options.freeze.empty(),
+          by_only = !options.only.empty()](const std::string& name) {
+    return (by_freeze && std::regex_search(name, freeze)) || (by_only && !std::regex_search(name, only));
+  };
+}
+
 TrainedGraph make_trained_graph(const TrainingOptions& options, const models::ModelSource& model) {
   TrainedGraph made{models::build_graph(model.config, {.dropout = options.dropout}), {}};
   std::string folder = options.adapter;

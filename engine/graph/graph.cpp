@@ -81,6 +81,22 @@ void Graph::freeze(const std::function<bool(const ParameterInfo&)>& which) {
   }
 }
 
+void Graph::freeze_unreached(const std::function<bool(const ParameterInfo&)>& but) {
+  std::vector<bool> reached(values_.size(), false), trained(parameters_.size(), false);
+  if (loss_value() < 0) return;
+  reached[static_cast<size_t>(loss_value())] = true;
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const Node& node = nodes_[i];
+    ValueInfo& output = values_[static_cast<size_t>(node.output)];
+    output.needs_gradient = output.needs_gradient && reached[static_cast<size_t>(node.output)];
+    if (!output.needs_gradient) continue;
+    for (int id : node.inputs) reached[static_cast<size_t>(id)] = true;
+    for (int id : node.parameters) trained[static_cast<size_t>(id)] = true;
+  }
+  for (size_t id = 0; id < parameters_.size(); ++id)
+    if (!trained[id] && !but(parameters_[id])) parameters_[id].frozen = true;
+}
+
 void Graph::store_frozen(const ops::WeightStorage& storage, const std::function<bool(const ParameterInfo&)>& which) {
   for (ParameterInfo& one : parameters_)
     if (one.frozen && one.linear_weight && !one.fixed_layout && which(one)) one.storage = storage;

@@ -160,6 +160,8 @@ class Graph {
   void output(Value value);                                              // what inference gives
   // Parameters for which it says so are not trained any more; what only they would need a gradient for gets none.
   void freeze(const std::function<bool(const ParameterInfo&)>& which);
+  // Freezes parameters that the loss depends on in no way that gives a gradient; those that `but` names stay as they are.
+  void freeze_unreached(const std::function<bool(const ParameterInfo&)>& but);
   // Frozen weights of linears for which it says so are stored in this way.
   void store_frozen(const ops::WeightStorage& storage, const std::function<bool(const ParameterInfo&)>& which);
   void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how

@@ -92,6 +92,8 @@ class NodeOp {
   virtual int64_t padding_token() const { return -1; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
   virtual bool writes_cache() const { return false; }
+  // Whether it changes a buffer of the stage in training: then it runs there even where nobody reads its output.
+  virtual bool changes_state() const { return false; }
   // Above 0: sequences of more tokens than this have other rotary frequencies.
   virtual int64_t rotary_switch() const { return 0; }
   // Elements of that cache for one sequence, beside those in pages.

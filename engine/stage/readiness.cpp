@@ -16,7 +16,7 @@ std::vector<NodeId> needed_nodes(const Graph& graph, const StageCut& cut, bool l
   std::vector<NodeId> order;
   for (NodeId i : cut.nodes() | std::views::reverse) {
     const Node& node = graph.nodes()[i];
-    if (!needed.contains(node.output) && !(cache && node.op->writes_cache())) continue;
+    if (!needed.contains(node.output) && !(cache && node.op->writes_cache()) && !(loss && node.op->changes_state())) continue;
     order.push_back(i);
     needed.insert(node.inputs.begin(), node.inputs.end());
   }

@@ -16,12 +16,14 @@ namespace {
 
 class TensorNode final : public NodeOp {
  public:
-  TensorNode(std::string kind, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops, IndexLimit limit, bool adds_residual)
-      : kind_(std::move(kind)), compile_(std::move(compile)), flops_(std::move(flops)), limit_(limit), adds_residual_(adds_residual) {}
+  TensorNode(std::string kind, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops, IndexLimit limit,
+             TensorTraits traits)
+      : kind_(std::move(kind)), compile_(std::move(compile)), flops_(std::move(flops)), limit_(limit), traits_(traits) {}
+  bool changes_state() const override { return traits_.changes_state; }
   const char* kind() const override { return kind_.c_str(); }
   std::int64_t index_limit(std::size_t input) const override { return input == limit_.input ? limit_.below : 0; }
   double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t) const override { return flops_(batch); }
-  bool adds_residual() const override { return adds_residual_; }
+  bool adds_residual() const override { return traits_.adds_residual; }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
                                         const CompileOptions& options) const override {
     class Compiled final : public CompiledNode {
@@ -42,7 +44,7 @@ class TensorNode final : public NodeOp {
   std::function<TensorEmission(const TensorCompile&)> compile_;
   std::function<double(std::int64_t)> flops_;
   IndexLimit limit_;
-  bool adds_residual_;
+  TensorTraits traits_;
 };
 
 // Sizes are compared where they grow with the batch: for a batch that no size in a program is a multiple of.
@@ -87,7 +89,7 @@ TensorRef dense_ref(int value, const Dims& shape, char type) {
 TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape,
                                   char type, std::function<TensorEmission(const TensorCompile&)> compile,
                                   std::function<double(std::int64_t)> flops, bool differentiable, ValueKind kind_of_value, IndexLimit limit,
-                                  bool adds_residual) {
+                                  TensorTraits traits) {
   const Dim count = count_of(shape);
   if (!flops) flops = [count](std::int64_t samples) { return double(count.at(samples)); };
   std::vector<Value> values;
@@ -103,7 +105,7 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
     };
   const bool even = fixed_batch_ > 0 && count.fixed % fixed_batch_ == 0;
   const std::int64_t width = even ? count.fixed / fixed_batch_ : count.batch, beside = even ? 0 : count.fixed;
-  const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit, adds_residual), values,
+  const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit, traits), values,
                                  std::vector<ParameterId>(parameters.begin(), parameters.end()),
                                  width, beside, what, differentiable);
   return dense_ref(made.number(), shape, type);

@@ -35,6 +35,12 @@ struct IndexLimit {
   std::int64_t below = 0;
 };
 
+// What a node can do beside computing its value.
+struct TensorTraits {
+  bool adds_residual = false;
+  bool changes_state = false;  // it must run in training, even where nobody reads it
+};
+
 struct PoolOptions {
   std::int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   bool count_padding = true;  // average: padding counts
@@ -139,6 +145,10 @@ class TensorBuilder {
   };
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
 
+  // A buffer that the program changes, as it was when a microbatch came; and its new value, which training keeps for the next one.
+  TensorRef state(int parameter);
+  void set_state(int parameter, const TensorRef& value);
+
   // What training minimises: the sum over samples, weighted when it runs.
   void cross_entropy_loss(const TensorRef& logits, int class_dim, const TensorRef& targets);  // targets: without that dimension
   void sum_loss(const TensorRef& src, const Dim& divisor);                                    // sum of all elements over the divisor
@@ -146,7 +156,7 @@ class TensorBuilder {
   TensorRef add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape,
                      char type, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops = {},
                      bool differentiable = true, ValueKind kind_of_value = ValueKind::activation, IndexLimit limit = {},
-                     bool adds_residual = false);
+                     TensorTraits traits = {});
   // A parameter, or an elementwise node that is not made yet, as a value. trained: the parameter gets a gradient.
   TensorRef read(const TensorRef& src, bool trained = true);
 

@@ -43,9 +43,14 @@ TensorRef Arguments::tensor_or_none(const char* name) const {
   if (!argument) return {};
   if (argument->kind != Kind::tensor) return tensor(name);
   const std::string& value = argument->names[0];
+  lowering_.read_state(value);
   const auto found = lowering_.names_->tensors.find(value);
   if (found != lowering_.names_->tensors.end()) return found->second;
-  if (const auto buffer = lowering_.buffers_.find(value); buffer != lowering_.buffers_.end()) return lowering_.stored_constant(buffer->second);
+  if (const auto buffer = lowering_.buffers_.find(value); buffer != lowering_.buffers_.end()) {
+    const auto& counters = lowering_.into_.counters;
+    if (std::ranges::find(counters, buffer->second) != counters.end()) refuse(fmt::format("reads the counter {}, which the program changes", buffer->second));
+    return lowering_.stored_constant(buffer->second);
+  }
   refuse(fmt::format("reads '{}', which nothing before it makes", value));
 }
 
@@ -75,6 +80,7 @@ std::vector<std::optional<TensorRef>> Arguments::optional_tensors(const char* na
       list.emplace_back();
       continue;
     }
+    lowering_.read_state(one);
     const auto found = lowering_.names_->tensors.find(one);
     if (found != lowering_.names_->tensors.end())
       list.emplace_back(found->second);

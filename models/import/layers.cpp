@@ -117,8 +117,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
       if (turned.dense()) return one(build_.linear(a, turned, c, out_in));
     }
   }
-  if (op == "matmul" || op == "mm" || op == "bmm" || op == "mv" || op == "dot") {
-    const char* second = op == "matmul" ? "other" : op == "mv" ? "vec" : op == "dot" ? "tensor" : "mat2";
+  if (op == "matmul" || op == "mm" || op == "bmm" || op == "mv" || op == "dot" || op == "vdot") {
+    const char* second = op == "matmul" ? "other" : op == "mv" ? "vec" : op == "dot" ? "tensor" : op == "vdot" ? "other" : "mat2";
     return one(product(in.tensor("self"), in.tensor(second)));
   }
   if (op == "baddbmm" || op == "addmm") {

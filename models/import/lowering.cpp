@@ -100,6 +100,7 @@ int Lowering::parameter_of(const std::string& given, bool frozen) {
   info.name = name;
   info.shape = ops::Shape(std::span(stored.shape));
   info.init = engine::Init::zeros;
+  info.frozen = !frozen && (program_.frozen.contains(given) || (options_.frozen && options_.frozen(name)));
   const int id = into_.graph->parameter(std::move(info)).number();
   parameters_[name] = id;
   if (frozen) into_.running.push_back(name);
@@ -119,7 +120,7 @@ void Lowering::bind_inputs() {
   for (const ExportedInput& input : program_.inputs) {
     if (input.kind == ExportedInput::Kind::parameter) {
       const TensorRef ref = build_.parameter(parameter_of(input.name, false));
-      names_->tensors[input.value] = program_.frozen.contains(input.name) ? build_.read(ref, false) : ref;
+      names_->tensors[input.value] = into_.graph->parameters()[static_cast<std::size_t>(ref.parameter)].frozen ? build_.read(ref, false) : ref;
     } else if (input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant) {
       buffers_[input.value] = input.name;  // made a value when it is read
     } else if (input.kind == ExportedInput::Kind::input) {
@@ -145,6 +146,7 @@ void Lowering::run() {
   Names names{&program_.graph, {}, {}};
   names_ = &names;
   bind_inputs();
+  bind_state();
   std::vector<TensorRef> outputs;
   lower_graph(program_.graph, names, &outputs);
   if (!into_.unsupported.empty()) return;
@@ -160,6 +162,8 @@ void Lowering::run() {
   for (std::size_t i = 0; i < wanted.size(); ++i) into_.outputs.push_back({program_.outputs[i], {}, false, 0});
   build_.set_module("loss");
   add_loss(wanted);
+  const std::set<std::string> running(into_.running.begin(), into_.running.end());
+  into_.graph->freeze_unreached([&](const engine::ParameterInfo& one) { return running.contains(one.name); });
   build_.set_module("outputs");
   add_outputs(wanted);
 }
@@ -173,7 +177,7 @@ void Lowering::note_module(const std::string& module) {
   }
 }
 
-void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<TensorRef>* results) {
+void Lowering::lower_graph(const ExportedGraph& graph, Names& inner, std::vector<TensorRef>* results) {
   Names* const before = names_;
   names_ = &inner;
   for (const ExportedNode& node : graph.nodes) {
@@ -186,6 +190,7 @@ void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<
       const std::vector<TensorRef> made = lower(node);
       for (std::size_t i = 0; i < node.outputs.size() && i < made.size(); ++i)
         if (!node.outputs[i].empty() && made[i].exists()) inner.tensors[node.outputs[i]] = made[i];
+      if (&graph == &program_.graph) keep_state();
     } catch (const Unknown& unknown) {
       into_.unsupported.push_back({node.target, node.module, node.place, unknown.reason});
     } catch (const ConfigError& error) {
@@ -216,35 +221,16 @@ void Lowering::lower_graph(const ExportedGraph& graph, Names inner, std::vector<
 
 std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   const Arguments in(*this, node);
-  if (node.target.starts_with("higher_order.")) {  // a graph of its own, with the arguments behind it
-    for (std::size_t i = 0; i < node.arguments.size(); ++i) {
-      const ExportedArgument& argument = node.arguments[i].second;
-      if (argument.kind != ExportedArgument::Kind::graph) continue;
-      Names inner{argument.graph.get(), {}, {}};
-      std::size_t next = 0;
-      for (std::size_t k = i + 1; k < node.arguments.size(); ++k) {
-        const ExportedArgument& one = node.arguments[k].second;
-        for (const std::string& name : one.names) {
-          if (next < argument.graph->inputs.size()) {
-            const auto outer = names_->tensors.find(name);
-            if (outer != names_->tensors.end())
-              inner.tensors[argument.graph->inputs[next]] = outer->second;
-            else if (buffers_.contains(name))
-              inner.tensors[argument.graph->inputs[next]] = stored_constant(buffers_[name]);
-          }
-          ++next;
-        }
-        if (one.names.empty()) ++next;
-      }
-      std::vector<TensorRef> results;
-      lower_graph(*argument.graph, std::move(inner), &results);
-      return results;
-    }
-  }
+  if (node.target.starts_with("higher_order."))  // a graph of its own, with the arguments behind it
+    for (std::size_t i = 0; i < node.arguments.size(); ++i)
+      if (node.arguments[i].second.kind == ExportedArgument::Kind::graph) return lower_inner(node, *node.arguments[i].second.graph, i + 1);
   if (!node.target.starts_with("aten.")) Arguments::refuse("is not an op of PyTorch's own library");
   std::string op = node.target.substr(5, node.target.rfind('.') - 5);
-  const bool in_place = op.ends_with("_") && !op.starts_with("__");
-  if (in_place) op.pop_back(), writes_in_place_ = true;
+  const bool given_out = node.target.ends_with("out") && in.is_tensor("out");  // the result goes into a tensor that is there
+  const bool in_place = given_out || (op.ends_with("_") && !op.starts_with("__"));
+  if (in_place && !given_out) op.pop_back();
+  writes_in_place_ = writes_in_place_ || in_place;
+  const char* const target = given_out ? "out" : "self";
   static const std::map<std::string, std::string> other_names{
       {"multiply", "mul"}, {"subtract", "sub"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"absolute", "abs"},
       {"negative", "neg"}, {"special_expit", "sigmoid"}, {"special_erf", "erf"}, {"special_log1p", "log1p"}, {"special_expm1", "expm1"}, {"special_softmax", "softmax"},
@@ -252,13 +238,15 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
       {"moveaxis", "movedim"}, {"row_stack", "vstack"}, {"arctan2", "atan2"}, {"fix", "trunc"}};
   if (const auto other = other_names.find(op); other != other_names.end()) op = other->second;
   if (in_place) {
-    const std::string self = in.first_name("self");
-    if (const auto buffer = buffers_.find(self); buffer != buffers_.end()) {
+    const std::string self = in.first_name(target);
+    if (const auto buffer = buffers_.find(self); buffer != buffers_.end() && !state_.contains(self)) {
       const StoredTensor& stored = tensor_(buffer->second);
       if (op == "add" && stored.type == StoredType::i64 && stored.elements == 1 && in.number("other", 0.0) == 1.0) {
         into_.counters.push_back(buffer->second);
         return {TensorRef{}};
       }
+      const auto counted = std::ranges::find_if(names_->graph->nodes, [&](const ExportedNode& one) { return !one.outputs.empty() && one.outputs[0] == in.first_name("src"); });
+      if (op == "copy" && std::ranges::count(into_.counters, buffer->second) > 0 && counted != names_->graph->nodes.end() && counted->target.starts_with("aten.add_.")) return {TensorRef{}};
       Arguments::refuse(fmt::format("changes the buffer {}", buffer->second));
     }
   }
@@ -299,7 +287,7 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     if ((made[i].type == 'f') != (wanted == 'f')) made[i] = cast(made[i], wanted);
     made[i].type = wanted;
   }
-  if (in_place && !made.empty() && made[0].exists()) return {written(in.tensor("self"), made[0])};
+  if (in_place && !made.empty() && made[0].exists()) return {written(in.tensor(target), made[0])};
   return made;
 }
 

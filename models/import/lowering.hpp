@@ -47,7 +47,11 @@ class Lowering {
   Dim dim_of(const ExportedSize& size) const;
   Dims shape_of(const std::string& value) const;
   char type_of(const std::string& value) const;
-  void lower_graph(const ExportedGraph& graph, Names names, std::vector<TensorRef>* results);
+  void lower_graph(const ExportedGraph& graph, Names& names, std::vector<TensorRef>* results);
+  std::vector<TensorRef> lower_inner(const ExportedNode& node, const ExportedGraph& graph, std::size_t first);
+  void bind_state();
+  void read_state(const std::string& value);
+  void keep_state();
   // The results of one node, in the order of its outputs. Unknown where the op is not supported.
   std::vector<TensorRef> lower(const ExportedNode& node);
   std::optional<TensorRef> lower_pointwise(const std::string& op, const class Arguments& in, char type);
@@ -114,6 +118,7 @@ class Lowering {
   std::set<std::string> modules_;                // seen so far
   ShapeValues shape_values_{*this};
   std::map<const ExportedGraph*, std::map<std::string, const ExportedNode*>> makers_;
+  std::map<std::string, std::pair<int, int>> state_;  // buffers that the program changes: value -> parameter, and what it was
   bool writes_in_place_ = false;
   bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
 };

@@ -65,7 +65,13 @@ ProgramGraph Program::build(const ProgramOptions& options) const {
     result.graph = std::make_shared<engine::Graph>();
     Lowering lowering(*exported_, [this](const std::string& name) -> const StoredTensor& { return tensor(name); }, options, result);
     lowering.set_fused(std::move(fused));
-    lowering.run();
+    try {
+      lowering.run();
+    } catch (const FileError& error) {
+      throw FileError(fmt::format("{}: {}", file_, error.what()));
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", file_, error.what()));
+    }
     fused = lowering.fusable();
     return result;
   };

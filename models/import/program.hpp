@@ -23,6 +23,7 @@ struct ProgramOptions {
   bool dropout = true;
   bool sync_batchnorm = false;  // statistics over all data-parallel ranks
   bool patterns = true;  // layers that the program spells out run as the ops that built-in models use
+  std::function<bool(const std::string&)> frozen;  // parameters by name that are not trained, beside those that the program freezes
   bool outputs = false;  // the graph gives the program's outputs, side by side for each sample
   // Sizes of the data by input, the batch left out: they decide what symbols other than the batch stand for. Empty: the example's.
   std::map<std::string, std::vector<std::int64_t>> sizes;

@@ -9,7 +9,7 @@ namespace ppengine::models {
 
 // From the products of the input (a) and of the state (b), the state and where there is one the cell: the next ones.
 std::pair<TensorRef, TensorRef> Lowering::recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h, const TensorRef& c) {
-  const Dim width = h.shape[1];
+  const Dim width = op == "lstm" ? c.shape[1] : h.shape[1];  // a projected state is narrower than its cell
   const auto gate = [&](const TensorRef& of, std::int64_t k) { return build_.slice(of, 1, width * Dim(k), width); };
   constexpr const char *ds = "$g * $r * (1.0f - $r)", *dt = "$g * (1.0f - $r * $r)";
   const auto both_of = [&](std::int64_t k, const char* f, const char* df) {
@@ -54,8 +54,10 @@ std::vector<TensorRef> Lowering::lower_recurrent(const std::string& op, const Ar
   if (batch_first) x = build_.permute(x, {1, 0, 2});  // [time, batch, width]
   const Dim steps = x.shape[0], batch = x.shape[1];
   if (!steps.constant()) Arguments::refuse("goes along the batch");
-  const std::size_t each = biases ? 4 : 2;
-  if (weights.size() != static_cast<std::size_t>(layers * directions) * each) Arguments::refuse("has projections, which are not supported");
+  const std::size_t plain = biases ? 4 : 2, count = static_cast<std::size_t>(layers * directions);
+  const bool projects = is_lstm && weights.size() == count * (plain + 1);  // the state is a smaller product of the output
+  const std::size_t each = projects ? plain + 1 : plain;
+  if (weights.size() != count * each) Arguments::refuse("has another number of weights than its layers need");
   std::vector<TensorRef> last_h, last_c;
   const auto row = [&](const TensorRef& all, std::int64_t i) { return build_.reshape(build_.slice(all, 0, i, 1), {all.shape[1], all.shape[2]}); };
   for (std::int64_t layer = 0; layer < layers; ++layer) {
@@ -71,11 +73,12 @@ std::vector<TensorRef> Lowering::lower_recurrent(const std::string& op, const Ar
         const std::int64_t t = side == 0 ? s : steps.fixed - 1 - s;
         const TensorRef a = row(from_input, t), b = build_.linear(h, weights[w + 1], bias_hidden, ops::WeightLayout::out_in);
         std::tie(h, c) = recurrent_step(op, a, b, h, c);
+        if (projects) h = build_.linear(h, weights[w + plain], none, ops::WeightLayout::out_in);
         outputs[static_cast<std::size_t>(t)] = build_.reshape(h, {1, batch, width});
       }
       sides.push_back(build_.cat(outputs, 0));
       last_h.push_back(build_.reshape(h, {1, batch, width}));
-      if (is_lstm) last_c.push_back(build_.reshape(c, {1, batch, width}));
+      if (is_lstm) last_c.push_back(build_.reshape(c, {1, batch, c.shape[1]}));
     }
     x = sides.size() == 1 ? sides[0] : build_.cat(sides, 2);
     if (p > 0.0 && layer + 1 < layers) x = build_.dropout(x, p);

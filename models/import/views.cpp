@@ -48,7 +48,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     return one(build_.reshape(in.tensor("self"), in.out_shape()));
   }
   if (op == "expand" || op == "expand_as" || op == "broadcast_to") return one(build_.expand(in.tensor("self"), in.out_shape()));
-  if (op == "transpose" || op == "swapaxes" || op == "t" || op == "numpy_T" || op == "mT" || op == "permute" || op == "movedim") {
+  if (op == "transpose" || op == "swapaxes" || op == "t" || op == "numpy_T" || op == "mT" || op == "mH" || op == "matrix_H" || op == "adjoint" || op == "permute" || op == "movedim") {
     const TensorRef x = in.tensor("self");
     std::vector<int> order(static_cast<std::size_t>(x.rank()));
     std::iota(order.begin(), order.end(), 0);
@@ -56,7 +56,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
       order = in.dims("dims", x.rank());
     } else if (op == "numpy_T" || op == "t") {
       std::ranges::reverse(order);
-    } else if (op == "mT") {
+    } else if (op == "mT" || op == "mH" || op == "matrix_H" || op == "adjoint") {
+      if (x.rank() < 2) Arguments::refuse("has fewer than two dimensions");
       std::swap(order[order.size() - 1], order[order.size() - 2]);
     } else if (op == "movedim") {
       const auto from = in.dims("source", x.rank()), to = in.dims("destination", x.rank());

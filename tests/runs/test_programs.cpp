@@ -82,6 +82,10 @@ void check_training(const std::string& name, const Layout& layout, const std::st
       const double off = apart(found.at(weight.name), weight);
       BOOST_TEST(off < 2e-4, weight.name << " is " << off << " apart");
     }
+    for (const nlohmann::json& one : figures.value("frozen", nlohmann::json::array())) {  // no gradient: no weight decay either
+      const auto now = values(found.at(one.get<std::string>())), before = values(models::load_program(options.model)->tensor(one.get<std::string>()));
+      BOOST_TEST(now == before, one << " has changed");
+    }
   }
 }
 
@@ -91,7 +95,7 @@ BOOST_AUTO_TEST_SUITE(programs)
 
 BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
   const TemporaryFolder folder;
-  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder"})
+  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder", "state"})
     check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
 }
 
@@ -104,6 +108,8 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("tied", {"dualpipev", 2, 1, 4, false, true, 4}, (folder.path / "e").string());  // a weight on two ranks
   check_training("gru", {"1f1b", 2, 2, 2}, (folder.path / "f").string());
   check_training("gpt2", {"zbvzerobubble", 2, 1, 4}, (folder.path / "g").string());
+  check_training("state", {"1f1b", 2, 1, 2}, (folder.path / "h").string());
+  check_training("tail", {"zbvzerobubble", 2, 1, 4}, (folder.path / "i").string());  // fewer modules than stages: cut between any two ops
 }
 
 // Masks that turn out causal or empty, GELU and RMS norm written out, sums behind linear layers: the ops of built-in models. Without them the same

@@ -283,6 +283,28 @@ def densenet():
 
 
 @model("mse")
+def state():
+    """Buffers that the program changes, code without gradients, and parameters that are not trained."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.probe, self.unused = nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(6, 8), nn.Linear(2, 2)
+            self.shift = nn.Parameter(torch.randn(3), requires_grad=False)
+            self.register_buffer("average", torch.zeros(8)), self.register_buffer("queue", torch.zeros(2, 8)), self.register_buffer("steps", torch.tensor(0))
+        def forward(self, x):
+            h = self.a(x)
+            with torch.no_grad():
+                gate = torch.sigmoid(self.probe(x) + h)
+            if self.training:
+                self.steps += 1
+                self.average.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+                self.queue[1] = self.queue[0]
+                self.queue[0] = h.detach()[0]
+            return self.b(torch.tanh(h) * gate - self.average + self.queue.mean(0)) + self.shift
+    return Net(), {"x": torch.randn(24, 6)}, torch.randn(24, 3)
+
+
+@model("mse")
 def places():
     """Writing by index, statistics along the batch, other orders of norms."""
     class Net(nn.Module):
