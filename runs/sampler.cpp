@@ -24,8 +24,8 @@ std::int32_t argmax(std::span<const float> logits) {
   for (; i + lanes <= logits.size(); i += lanes)
     for (std::size_t k = 0; k < lanes; ++k) most[k] = logits[i + k] > most[k] ? logits[i + k] : most[k];
   for (; i < logits.size(); ++i) most[0] = logits[i] > most[0] ? logits[i] : most[0];
-  const auto found = std::ranges::find(logits, std::ranges::max(most));
-  return static_cast<std::int32_t>(found == logits.end() ? 0 : found - logits.begin());  // NaN is found nowhere
+  const float largest = std::ranges::max(most);
+  return static_cast<std::int32_t>(largest > lowest ? std::ranges::find(logits, largest) - logits.begin() : 0);
 }
 
 // A list of which only the beginning is sorted, as far as somebody looks: of a large vocabulary the first few tokens nearly always decide.
