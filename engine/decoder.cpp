@@ -168,7 +168,7 @@ void Decoder::give_rotary_rows(void* to, std::span<const int32_t> positions, int
 std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
                               std::span<const int32_t> ids, int64_t whole) {
   ops::Buffer* before = nullptr;  // what the stage before has sent, where it is ours too
-  BufferId output = no_buffer;
+  std::span<float> result;
   make_masks(shapes.front().stage->options(), group, first_sequence);
   for (size_t k = 0; k < shapes.size(); ++k) {
     Shape& shape = shapes[k];
@@ -206,11 +206,11 @@ std::span<float> Decoder::run(Shapes& shapes, int group, int64_t first_sequence,
     shape.blocks.release(
         number, sends ? options_.peers->hand_over(block.out, stage.bytes_out(), model_.rank() + 1, tag, stream_) : comm::Pending());
     before = &block.out;
-    output = output_of(stage, model_.stages()[k]);
-    if (output != no_buffer) read_output(stage, run, output);
+    const BufferId output = output_of(stage, model_.stages()[k]);
+    if (output != no_buffer) result = read_output(stage, run, output);
   }
   stream_.wait();  // the caller's positions and ids are its own again
-  return output == no_buffer ? std::span<float>() : std::span<float>(output_);
+  return result;
 }
 
 // The graph's output, which the last stage has even where it computes nothing but the loss.
@@ -221,9 +221,12 @@ BufferId Decoder::output_of(const CompiledStage& stage, StageId index) const {
   return passed_on ? stage.received()[static_cast<size_t>(received - receives.begin())] : stage.output();
 }
 
-void Decoder::read_output(const CompiledStage& stage, const Run& run, BufferId output) {
+std::span<float> Decoder::read_output(const CompiledStage& stage, const Run& run, BufferId output) {
   const void* from = run.at(output);
-  output_.resize(stage.bytes(output) / ops::size_of(stage.options().type));
+  const size_t count = stage.bytes(output) / ops::size_of(stage.options().type);
+  // A CPU's memory is the host's, and nobody else uses this block before the next run.
+  if (stage.options().type == ops::Type::f32 && model_.device()->info().is_cpu) return {run.as<float>(output), count};
+  output_.resize(count);
   const size_t bytes = output_.size() * sizeof(float);
   if (stage.options().type != ops::Type::f32) {
     if (wide_.bytes() < bytes) wide_ = ops::Buffer(model_.device(), bytes, &model_.memory());
@@ -231,6 +234,7 @@ void Decoder::read_output(const CompiledStage& stage, const Run& run, BufferId o
     from = wide_.data();
   }
   stream_.copy(output_.data(), from, bytes);
+  return output_;
 }
 
 }  // namespace ppengine::engine

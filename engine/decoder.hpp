@@ -82,7 +82,7 @@ class Decoder {
   std::span<int32_t> page_table(int group, int64_t sequence, int64_t count);
   void make_masks(const CompileOptions& shape, int group, int64_t first_sequence);
   BufferId output_of(const CompiledStage& stage, StageId index) const;
-  void read_output(const CompiledStage& stage, const Run& run, BufferId output);
+  std::span<float> read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
   ModelRank& model_;
   Options options_;

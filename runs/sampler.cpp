@@ -17,12 +17,38 @@ namespace {
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 
 std::int32_t argmax(std::span<const float> logits) {
-  std::size_t best = 0;
-  float largest = lowest;
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] > largest) largest = logits[i], best = i;
-  return static_cast<std::int32_t>(best);
+  constexpr std::size_t lanes = 16;  // so that it is computed in vectors
+  float most[lanes];
+  std::ranges::fill(most, lowest);
+  std::size_t i = 0;
+  for (; i + lanes <= logits.size(); i += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) most[k] = logits[i + k] > most[k] ? logits[i + k] : most[k];
+  for (; i < logits.size(); ++i) most[0] = logits[i] > most[0] ? logits[i] : most[0];
+  const float largest = std::ranges::max(most);
+  return static_cast<std::int32_t>(largest > lowest ? std::ranges::find(logits, largest) - logits.begin() : 0);
 }
+
+// A list of which only the beginning is sorted, as far as somebody looks: of a large vocabulary the first few tokens nearly always decide.
+template <class Before>
+class SortedFront {
+ public:
+  SortedFront(std::vector<std::int32_t>& list, Before before) : list_(list), before_(before) {}
+  std::int32_t operator[](std::size_t i) {
+    while (i >= sorted_) {
+      const std::size_t end = std::min(list_.size(), std::max<std::size_t>(64, 4 * sorted_));
+      const auto at = [&](std::size_t k) { return list_.begin() + static_cast<std::ptrdiff_t>(k); };
+      if (end < list_.size()) std::nth_element(at(sorted_), at(end), list_.end(), before_);
+      std::sort(at(sorted_), at(end), before_);
+      sorted_ = end;
+    }
+    return list_[i];
+  }
+
+ private:
+  std::vector<std::int32_t>& list_;
+  Before before_;
+  std::size_t sorted_ = 0;
+};
 
 }  // namespace
 
@@ -140,23 +166,28 @@ std::int32_t Sampler::choose(std::span<float> logits, std::span<const std::int32
     total = 0;
     for (std::int32_t id : candidates_) total += probability(id);
   }
-  std::sort(candidates_.begin(), candidates_.end(), before);
+  SortedFront sorted(candidates_, before);
+  std::size_t kept = candidates_.size();
   if (options_.top_p < 1) {
     double sum = 0;
-    std::size_t kept = 0;
-    while (kept < candidates_.size() && sum < options_.top_p * total) sum += probability(candidates_[kept++]);
-    candidates_.resize(std::max<std::size_t>(kept, 1));
+    std::size_t count = 0;
+    while (count < kept && sum < options_.top_p * total) sum += probability(sorted[count++]);
+    kept = std::max<std::size_t>(count, 1);
+    total = sum > 0 ? sum : probability(best);
   }
-  if (options_.min_p > 0) std::erase_if(candidates_, [&](std::int32_t id) { return probability(id) < options_.min_p * probability(best); });
-
-  total = 0;
-  for (std::int32_t id : candidates_) total += probability(id);
+  if (options_.min_p > 0) {
+    double sum = 0;
+    std::size_t count = 0;
+    while (count < kept && probability(sorted[count]) >= options_.min_p * probability(best)) sum += probability(sorted[count++]);
+    kept = count;  // the likeliest one stays always
+    total = sum;
+  }
   double point = models::random_uniform(options_.seed, request_, history.size()) * total;
-  for (std::int32_t id : candidates_) {
-    point -= probability(id);
-    if (point < 0) return id;
+  for (std::size_t i = 0; i < kept; ++i) {
+    point -= probability(sorted[i]);
+    if (point < 0) return sorted[i];
   }
-  return candidates_.back();
+  return sorted[kept - 1];
 }
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/models/data/counter_random.hpp>
 #include <ppengine/runs/sampler.hpp>
 
 #include "../models/helpers.hpp"
@@ -61,6 +62,35 @@ BOOST_AUTO_TEST_CASE(top_k_top_p_and_min_p_leave_the_expected_tokens) {
   BOOST_CHECK_EQUAL(counts({.temperature = 1, .top_p = 1e-9}).size(), 1u);
   BOOST_CHECK_EQUAL(counts({.temperature = 1, .min_p = 0.2}).size(), 3u);
   BOOST_CHECK_EQUAL(counts({.temperature = 1, .top_k = 3, .top_p = 0.8}).size(), 2u);  // of 0.571, 0.286, 0.143
+}
+
+// Of many tokens only the likeliest are sorted, as far as a draw needs it. Reference: all of them sorted, and the sum walked along.
+BOOST_AUTO_TEST_CASE(draws_from_a_large_vocabulary_are_those_of_a_full_sort) {
+  std::vector<float> values(5000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 3 * std::sin(static_cast<float>(7 * i + 1)) + (i % 3 == 0 ? 0.0f : 1.0f);
+  std::vector<std::int32_t> order(values.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+  const auto logit = [&](std::int32_t id) { return values[static_cast<std::size_t>(id)]; };
+  std::ranges::stable_sort(order, [&](std::int32_t a, std::int32_t b) { return logit(a) > logit(b); });
+  for (const double top_p : {1.0, 0.9, 0.02})
+    for (const double min_p : {0.0, 0.3}) {
+      double all = 0, total = 0;
+      for (const std::int32_t id : order) all += std::exp(double(logit(id)));
+      std::size_t kept = 0;
+      while (kept < order.size() && (total < top_p * all || top_p == 1)) total += std::exp(double(logit(order[kept++])));
+      while (std::exp(double(logit(order[kept - 1]) - logit(order[0]))) < min_p) total -= std::exp(double(logit(order[--kept])));
+      Sampler sampler({.temperature = 1, .top_p = top_p, .min_p = min_p, .seed = 5});
+      std::vector<std::int32_t> history;
+      int different = 0;
+      for (int draw = 0; draw < 200; ++draw, history.push_back(0)) {
+        double point = models::random_uniform(5, 0, history.size()) * total;
+        std::size_t i = 0;
+        while (i + 1 < kept && (point -= std::exp(double(logit(order[i])))) >= 0) ++i;
+        auto copy = values;
+        different += sampler.choose(copy, history) != order[i];
+      }
+      BOOST_TEST(different <= 1);  // where a sum in another order rounds to the other side
+    }
 }
 
 BOOST_AUTO_TEST_CASE(the_repetition_penalty_makes_positive_smaller_and_negative_larger) {
