@@ -41,16 +41,19 @@ class Supervisor {
     if (now_.data < wanted_.data && Clock::now() > back_at_) (*record_)->regroup = 1;
   }
 
-  std::optional<std::string> start_again(comm::LaunchOptions& launch, const comm::LaunchResult& so_far) {
-    if ((*record_)->over) return std::nullopt;  // what was left to do was to end
+  std::optional<std::string> start_again(comm::LaunchOptions& launch, comm::LaunchResult& so_far) {
+    if ((*record_)->over) {  // all that was left to do was to end
+      so_far.exit_code = 0;
+      return std::nullopt;
+    }
     const int whole = whole_replicas(so_far);
     const bool returns = (*record_)->regroup != 0;
-    const auto kept = runs::find_kept(folder() / fmt::format("kept-{}", start_), runs::parts_of(now_));
+    const auto kept = runs::find_kept(kept_folder(start_), runs::parts_of(now_));
     std::string from;
     if (kept) {
       from = fmt::format("from memory after step {}", kept->step);
     } else if ((*record_)->step == begun_at_) {
-      from = begun_at_ > 0 ? fmt::format("from memory after step {}", begun_at_) : "from the beginning";
+      from = begun_at_ > 0 ? fmt::format("from memory after step {}", begun_at_) : "from where it was started";
     } else {
       if (restarts_-- <= 0) {
         log::error("no replica is left whose state could be kept");
@@ -58,6 +61,9 @@ class Supervisor {
       }
       if (!from_checkpoint_(launch)) return std::nullopt;
       from = "from the checkpoint";
+      begun_at_ = -1;
+      std::error_code ignored;
+      for (int start = 0; start <= start_; ++start) fs::remove_all(kept_folder(start), ignored);  // older than the checkpoint
     }
     if (whole < flags_.minimum && !returns) {
       log::error(fmt::format("{} whole replica{} left, --elastic wants {}", whole, whole == 1 ? " is" : "s are", flags_.minimum));
@@ -81,6 +87,7 @@ class Supervisor {
  private:
   static constexpr int most_fruitless = 20;
 
+  fs::path kept_folder(int start) const { return folder() / fmt::format("kept-{}", start); }
   fs::path record_file(int start) const { return folder() / fmt::format("record-{}", start); }
 
   // A lost replica is replaced at once, or after it was away. One that keeps failing stays away for a while.
@@ -177,7 +184,7 @@ void ElasticFlags::before_launch(comm::LaunchOptions& launch, const comm::MeshSh
   launch.patience_after_news = launch.patience;  // others may still write
   launch.environment[folder_variable] = supervisor->folder().string();
   launch.while_running = [supervisor] { supervisor->watch(); };
-  launch.before_restart = [supervisor](comm::LaunchOptions& again, const comm::LaunchResult& so_far) {
+  launch.before_restart = [supervisor](comm::LaunchOptions& again, comm::LaunchResult& so_far) {
     return supervisor->start_again(again, so_far);
   };
 }

@@ -214,7 +214,7 @@ void TrainFlags::survive_losses() {
   };
   parallel.before_launch = [this, from_checkpoint](comm::LaunchOptions& launch) {
     if (elastic.minimum > 0) return elastic.before_launch(launch, {parallel.pp, parallel.dp, parallel.tp}, from_checkpoint);
-    launch.before_restart = [from_checkpoint](comm::LaunchOptions& again, const comm::LaunchResult& so_far) {
+    launch.before_restart = [from_checkpoint](comm::LaunchOptions& again, comm::LaunchResult& so_far) {
       from_checkpoint(again);
       return fmt::format("a rank was lost: starting again ({} of {})", so_far.restarts + 1, again.restarts);
     };

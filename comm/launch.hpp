@@ -32,8 +32,8 @@ struct LaunchOptions {
   std::chrono::milliseconds patience_after_news{5000};
   std::map<std::string, std::string> environment;  // for every rank
   // Called before each further start: may change what the ranks are given, the checkpoint to resume from above all, and how many there are.
-  // A text to log, or nothing: the run ends as it is.
-  std::function<std::optional<std::string>(LaunchOptions&, const LaunchResult&)> before_restart;
+  // A text to log, or nothing: the run ends with the result as it leaves it.
+  std::function<std::optional<std::string>(LaunchOptions&, LaunchResult&)> before_restart;
   std::function<void()> while_running;  // called several times a second
 };
 
