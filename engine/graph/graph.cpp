@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
@@ -82,18 +83,18 @@ void Graph::freeze(const std::function<bool(const ParameterInfo&)>& which) {
 }
 
 void Graph::freeze_unreached(const std::function<bool(const ParameterInfo&)>& but) {
-  std::vector<bool> reached(values_.size(), false), trained(parameters_.size(), false);
-  if (loss_value() < 0) return;
-  reached[static_cast<size_t>(loss_value())] = true;
-  for (size_t i = nodes_.size(); i-- > 0;) {
-    const Node& node = nodes_[i];
-    ValueInfo& output = values_[static_cast<size_t>(node.output)];
-    output.needs_gradient = output.needs_gradient && reached[static_cast<size_t>(node.output)];
+  if (!loss_value()) return;
+  IdVector<Value, bool> reached(values_.size(), false);
+  IdVector<ParameterId, bool> trained(parameters_.size(), false);
+  reached[loss_value()] = true;
+  for (const Node& node : nodes_ | std::views::reverse) {
+    ValueInfo& output = values_[node.output];
+    output.needs_gradient = output.needs_gradient && reached[node.output];
     if (!output.needs_gradient) continue;
-    for (int id : node.inputs) reached[static_cast<size_t>(id)] = true;
-    for (int id : node.parameters) trained[static_cast<size_t>(id)] = true;
+    for (Value id : node.inputs) reached[id] = true;
+    for (ParameterId id : node.parameters) trained[id] = true;
   }
-  for (size_t id = 0; id < parameters_.size(); ++id)
+  for (ParameterId id : parameters_.ids())
     if (!trained[id] && !but(parameters_[id])) parameters_[id].frozen = true;
 }
 

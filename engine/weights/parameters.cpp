@@ -173,12 +173,12 @@ void ParameterStore::load(ops::Stream& stream, const ParameterRange& range, std:
 }
 
 bool ParameterStore::loads_rows(const ops::Stream& stream, const ParameterRange& range) const {
-  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const ParameterInfo& info = graph_.parameters()[range.id];
   return stream.device().info().is_cpu && !range.transposed && !sharded() && !info.placement.is_split() && info.shape.rank() == 2;
 }
 
 void ParameterStore::load_rows(ops::Stream& stream, const ParameterRange& range, int64_t first, std::span<const float> rows) {
-  const ParameterInfo& info = graph_.parameters()[static_cast<size_t>(range.id)];
+  const ParameterInfo& info = graph_.parameters()[range.id];
   const bool packs = weights_.format != ops::WeightFormat::f32 || info.is_packed();
   stream.wait();
   if (packs && info.linear_weight)
