@@ -12,7 +12,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
-#include <ranges>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -49,10 +49,43 @@ std::ostream& operator<<(std::ostream& out, Id<Tag> id) {
   return out << id.number();
 }
 
-// All ids from `begin` up to, and without, `end`.
+// All ids from `begin` up to, and without, `end`. (std::views::iota would do, but clang 14 does not compile libstdc++'s.)
 template <class Index>
-constexpr auto ids_between(Index begin, Index end) {
-  return std::views::iota(begin, end);
+class IdRange {
+ public:
+  class iterator {
+   public:
+    using value_type = Index;
+    using reference = Index;
+    using pointer = void;
+    using difference_type = std::ptrdiff_t;
+    using iterator_category = std::input_iterator_tag;
+    using iterator_concept = std::bidirectional_iterator_tag;
+
+    constexpr iterator() = default;
+    constexpr explicit iterator(Index at) : at_(at) {}
+    constexpr Index operator*() const { return at_; }
+    constexpr iterator& operator++() { return ++at_, *this; }
+    constexpr iterator& operator--() { return --at_, *this; }
+    constexpr iterator operator++(int) { return iterator(at_++); }
+    constexpr iterator operator--(int) { return iterator(at_--); }
+    friend constexpr bool operator==(iterator, iterator) = default;
+
+   private:
+    Index at_{};
+  };
+
+  constexpr IdRange(Index begin, Index end) : begin_(begin), end_(end) {}
+  constexpr iterator begin() const { return iterator(begin_); }
+  constexpr iterator end() const { return iterator(end_); }
+
+ private:
+  Index begin_, end_;
+};
+
+template <class Index>
+constexpr IdRange<Index> ids_between(Index begin, Index end) {
+  return {begin, end};
 }
 
 // A vector with one element for every thing of a kind. Index: an Id, or int where things are counted rather than named (ranks).

@@ -66,7 +66,7 @@ void share_running(engine::Trainer& trainer, const std::vector<std::string>& run
 // A buffer that the program changes lives in one stage: its other readers would see old values.
 void check_state(const engine::ModelRank& model, const std::vector<std::string>& running) {
   for (const std::string& name : running) {
-    const int id = model.graph().find_parameter(name);
+    const engine::ParameterId id = model.graph().find_parameter(name);
     const auto holds = [&](const engine::StageCut& cut) { return std::ranges::find(cut.parameters, id) != cut.parameters.end(); };
     if (std::ranges::count_if(model.cuts(), holds) > 1)
       throw ConfigError(fmt::format("the program changes the buffer {} in one stage and reads it in another: choose other cuts with --split, or fewer stages", name));

@@ -85,7 +85,7 @@ std::vector<TensorRef> Lowering::lower_inner(const ExportedNode& node, const Exp
   for (TensorRef& one : results) {
     if (!no_gradient || !one.exists() || one.type != 'f') continue;
     one = build_.read(one);
-    if (into_.graph->values()[static_cast<std::size_t>(one.value)].needs_gradient) one = build_.apply("$0", {""}, {one});
+    if (into_.graph->values()[engine::Value(one.value)].needs_gradient) one = build_.apply("$0", {""}, {one});
   }
   return results;
 }
@@ -100,7 +100,7 @@ void Lowering::bind_state() {
     const StoredTensor& stored = tensor_(name);
     if (stored.type != StoredType::f32 && stored.type != StoredType::f16 && stored.type != StoredType::bf16 && stored.type != StoredType::f64) continue;  // a counter, or refused
     state_[value] = {parameter_of(name, true), -1};
-    into_.graph->parameter_info(state_[value].first).frozen = true;
+    into_.graph->parameter_info(engine::ParameterId(state_[value].first)).frozen = true;
   }
 }
 

@@ -120,7 +120,7 @@ void Lowering::bind_inputs() {
   for (const ExportedInput& input : program_.inputs) {
     if (input.kind == ExportedInput::Kind::parameter) {
       const TensorRef ref = build_.parameter(parameter_of(input.name, false));
-      names_->tensors[input.value] = into_.graph->parameters()[static_cast<std::size_t>(ref.parameter)].frozen ? build_.read(ref, false) : ref;
+      names_->tensors[input.value] = into_.graph->parameters()[engine::ParameterId(ref.parameter)].frozen ? build_.read(ref, false) : ref;
     } else if (input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant) {
       buffers_[input.value] = input.name;  // made a value when it is read
     } else if (input.kind == ExportedInput::Kind::input) {

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/page_pool.hpp>
 
