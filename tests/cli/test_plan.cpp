@@ -152,29 +152,4 @@ BOOST_AUTO_TEST_CASE(flags_have_environment_twins) {
   BOOST_TEST(outcome.out == "0F0,0B0\r\n");
 }
 
-// Predictions: engine/test_prediction.cpp checks the numbers.
-BOOST_AUTO_TEST_CASE(a_step_can_be_predicted_on_a_device_that_is_not_there) {
-  const auto predicted = [](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "8", "--model", "gpt2", "--json", "--summary"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const auto outcome = run(arguments);
-    BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-    return nlohmann::json::parse(outcome.out);
-  };
-  const auto h100 = predicted({"--on", "h100"}), a100 = predicted({"--on", "a100"}), plain = predicted({"--on", "h100", "--dtype", "f32"});
-  BOOST_TEST((h100["prediction"]["dtype"] == "bf16"));
-  BOOST_TEST(h100["prediction"]["step_milliseconds"].get<double>() > 0);
-  BOOST_TEST(h100["prediction"]["step_milliseconds"].get<double>() < a100["prediction"]["step_milliseconds"].get<double>());
-  BOOST_TEST(h100["prediction"]["step_milliseconds"].get<double>() < plain["prediction"]["step_milliseconds"].get<double>());
-  BOOST_TEST(h100["prediction"]["peak_share"].get<double>() < 1);
-  // The chart's makespan is the plan's part of the step, in milliseconds.
-  BOOST_TEST(h100["makespan"].get<double>() == h100["prediction"]["plan_milliseconds"].get<double>(), boost::test_tools::tolerance(1e-6));
-  BOOST_TEST(predicted({"--on", "h100", "--dp", "4"})["prediction"]["ranks"] == 8);
-  BOOST_TEST(nlohmann::json::parse(run({"plan", "--on", "list"}).out)["devices"].size() == 5u);
-  const auto unknown = run({"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "8", "--model", "tiny", "--on", "h1000"});
-  BOOST_TEST(unknown.code == 2);
-  BOOST_TEST(unknown.err.find("there are a100, h100") != std::string::npos, unknown.err);
-  BOOST_TEST(run({"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "8", "--on", "h100"}).code == 2);
-}
-
 BOOST_AUTO_TEST_SUITE_END()
