@@ -63,17 +63,17 @@ Workload open_family(const models::ModelSource& model, const std::shared_ptr<con
   return {graph, source->length(), [=](std::size_t sequences) { return runs::read_batch(*source, sampler->next(sequences)); }};
 }
 
-// From this device's own figures and the work that is counted, before anything is trained.
-PredictedStep predict_step(const BenchTrainFlags& flags, engine::Trainer& trainer, const engine::TrainerOptions& options,
-                           std::int64_t batch_size, std::int64_t length, comm::Communicator& world) {
+// From this device's own figures and counted work: nothing of the steps that were measured goes into it.
+PredictedStep predict_step(const BenchTrainFlags& flags, const engine::DeviceModel& device, engine::Trainer& trainer,
+                           const engine::TrainerOptions& options, std::int64_t batch_size, std::int64_t length, int ranks) {
   const engine::ParallelOptions& parallel = options.parallel;
   const schedules::Plan& plan = trainer.plan();
   PredictedStep step{.prediction = {},
-                     .device = engine::measure_device(trainer.pipeline().stream(), parallel.type, world),
+                     .device = device,
                      .model = flags.model,
                      .type = ops::name_of(parallel.type),
                      .tokens = double(batch_size * length),
-                     .ranks = world.size()};
+                     .ranks = ranks};
   step.prediction = engine::predict(trainer.model().graph(), trainer.model().cuts().items(), plan, step.device,
                                     {.batch = std::max<std::int64_t>(1, batch_size / plan.microbatches / parallel.data),
                                      .length = length,
@@ -90,7 +90,8 @@ Measured measure(const BenchTrainFlags& flags, const Workload& work, const engin
   Measured result;
   result.length = length;
   result.stages = trainer.model().stage_places();
-  if (flags.predict) result.predicted = predict_step(flags, trainer, options, batch_size, length, world);
+  const auto figures = [&] { return engine::measure_device(trainer.pipeline().stream(), options.parallel.type, world); };
+  const engine::DeviceModel before = flags.predict ? figures() : engine::DeviceModel{};
   world.barrier();
   double rates = engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type);
   std::vector<double> seconds;
@@ -113,6 +114,8 @@ Measured measure(const BenchTrainFlags& flags, const Workload& work, const engin
   rates = std::max(rates, engine::large_matmul_rate(trainer.pipeline().stream(), options.parallel.type));
   result.rate = world.allreduce_value(rates);
   result.seconds = engine::spread_of(seconds);
+  if (flags.predict)
+    result.predicted = predict_step(flags, engine::between(before, figures()), trainer, options, batch_size, length, world.size());
   for (int rank = 0; rank < world.size(); ++rank)
     result.peak_bytes.push_back(static_cast<std::size_t>(
         world.allreduce_value(rank == world.rank() ? static_cast<std::int64_t>(trainer.model().memory().peak()) : std::int64_t{0})));
@@ -192,9 +195,9 @@ void BenchTrainFlags::run() {
                100 * result.overlap / result.communication, 1e3 * result.backward);
   if (result.predicted) {
     const engine::DeviceModel& device = result.predicted->device;
-    print_result("  figures of a rank: {:.0f} GFLOP/s, attention {:.0f} %, memory {:.1f} GB/s, cache {:.1f} GB/s, {:.1f} us a launch, link {:.1f} GB/s\n",
+    print_result("  figures of a rank: {:.0f} GFLOP/s, attention {:.0f} %, memory {:.1f} GB/s, cache {:.1f} GB/s, {:.1f} us a launch ({:.1f} more for a product), link {:.1f} GB/s\n",
                  device.peak_of(result.predicted->type) / 1e9, 100 * device.attention, device.bandwidth / 1e9, device.cache_bandwidth / 1e9,
-                 1e6 * device.launch, device.link / 1e9);
+                 1e6 * device.launch, 1e6 * device.product_launch, device.link / 1e9);
     print_result("  predicted {:.1f} ms a step ({:+.1f} %), {:.1f} % idle: the plan {:.1f} ms, gradients {:.1f} ms, the optimizer {:.1f} ms\n",
                  1e3 * result.predicted->prediction.step(), 100 * (result.predicted->prediction.step() / result.seconds.median - 1),
                  100 * result.predicted->prediction.idle_share, 1e3 * result.predicted->prediction.pipeline,

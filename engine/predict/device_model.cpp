@@ -40,6 +40,7 @@ DeviceModel read_device(const nlohmann::json& device) {
   model.memory_reached = positive(device, "memory_reached", 1);
   model.units = device.value("units", 0);
   model.launch = device.value("launch", 0.0);
+  model.product_launch = device.value("product_launch", 0.0);
   model.latency = device.value("latency", 0.0);
   return model;
 }
@@ -85,6 +86,7 @@ double DeviceModel::seconds(const Work& work, const std::string& type, int tenso
       arithmetic /= fill;
     }
   }
+  if (work.flops > 0 && !work.attention) arithmetic += product_launch;
   return launch + std::max(arithmetic, work.bytes / rate);
 }
 

@@ -23,6 +23,7 @@ struct DeviceModel {
   double cache = 0;                    // bytes; what an instruction touches, where it is no more than these, moves at
   double cache_bandwidth = 0;          // bytes/s
   double launch = 0;                   // seconds that each instruction takes beside its work
+  double product_launch = 0;           // and each product in addition: small ones are slower than their arithmetic says
   double link = 0, latency = 0;        // bytes/s and seconds of a message between neighbours
   double reduction = 0;                // bytes/s of collectives; 0: as the link
   double optimizer = 0;                // elements/s that AdamW updates; 0: as the bandwidth allows
@@ -45,5 +46,7 @@ std::string known_devices_text();
 // The figures of a device that is there, by a few seconds of measurements. All ranks measure at the same time, so that what they share
 // (cores, memory) is shared; the slowest counts.
 DeviceModel measure_device(ops::Stream& stream, ops::Type type, comm::Communicator& world);
+// The same device measured twice, before and after a run: a busy machine is not as fast at any time.
+DeviceModel between(const DeviceModel& before, const DeviceModel& after);
 
 }  // namespace ppengine::engine

@@ -7,6 +7,7 @@
 #include <ppengine/engine/predict/device_model.hpp>
 #include <ppengine/ops/attention.hpp>
 #include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/matmul.hpp>
 #include <ppengine/ops/optimizer.hpp>
 
 namespace ppengine::engine {
@@ -36,6 +37,18 @@ class Bench {
   ops::Stream& stream_;
   comm::Communicator& world_;
 };
+
+// Seconds of a product of square matrices.
+double product_seconds(const Bench& bench, ops::Stream& stream, ops::Type type, int64_t size, int times) {
+  const ops::Tensor matrix(nullptr, type, {size, size});
+  ops::Tensor transposed = matrix;
+  transposed.strides = {1, size};
+  const auto op = ops::Matmul::make(stream.device(), {matrix, transposed, matrix});
+  const size_t bytes = static_cast<size_t>(size * size) * ops::size_of(type);
+  ops::Buffer memory(stream.device_ptr(), 3 * bytes);
+  stream.zero(memory.data(), memory.bytes());
+  return bench.seconds(times, [&] { op->run(stream, memory.at(0), memory.at(bytes), memory.at(2 * bytes)); });
+}
 
 // Bytes read and written in a second by a sum of two vectors of so many elements.
 double add_rate(const Bench& bench, ops::Stream& stream, int64_t count, int times) {
@@ -79,8 +92,9 @@ DeviceModel measure_device(ops::Stream& stream, ops::Type type, comm::Communicat
   model.name = "measured";
   model.title = stream.device().info().name;
   model.source = "measured";
-  world.barrier();
-  const double rate = world.allreduce_value(large_matmul_rate(stream, type), comm::Reduce::min);
+  const auto flops = [](double size) { return 2 * size * size * size; };
+  const double rate = flops(2048) / product_seconds(bench, stream, type, 2048, 1);
+  model.product_launch = std::max(0.0, product_seconds(bench, stream, type, 256, 32) - flops(256) / rate);
   model.peak[type == ops::Type::bf16 ? "bf16" : "f32"] = rate;
   model.attention = std::min(1.0, attention_rate(bench, stream, type) / rate);
   model.bandwidth = add_rate(bench, stream, 32 << 20, 1);
@@ -105,6 +119,22 @@ DeviceModel measure_device(ops::Stream& stream, ops::Type type, comm::Communicat
     model.reduction = 2.0 * (world.size() - 1) / world.size() * double(memory.bytes()) / sum;
   }
   return model;
+}
+
+DeviceModel between(const DeviceModel& a, const DeviceModel& b) {
+  DeviceModel mean = a;
+  const auto rate = [](double x, double y) { return x > 0 && y > 0 ? 2 / (1 / x + 1 / y) : 0.0; };  // as many bytes at either rate
+  for (auto& [type, peak] : mean.peak) peak = rate(peak, b.peak_of(type));
+  mean.attention = (a.attention + b.attention) / 2;
+  mean.bandwidth = rate(a.bandwidth, b.bandwidth);
+  mean.cache_bandwidth = rate(a.cache_bandwidth, b.cache_bandwidth);
+  mean.launch = (a.launch + b.launch) / 2;
+  mean.product_launch = (a.product_launch + b.product_launch) / 2;
+  mean.link = rate(a.link, b.link);
+  mean.latency = (a.latency + b.latency) / 2;
+  mean.reduction = rate(a.reduction, b.reduction);
+  mean.optimizer = rate(a.optimizer, b.optimizer);
+  return mean;
 }
 
 }  // namespace ppengine::engine
