@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <ranges>
 
 #include <ppengine/base/crc32.hpp>
 #include <ppengine/base/error.hpp>

@@ -84,7 +84,7 @@ void write_part(const fs::path& folder, engine::Trainer& trainer, const KeptStep
       if (one.name == name) return;  // used by two stages of this rank
     specs.push_back({name, models::StoredType::f32, {static_cast<std::int64_t>(range.count)}});
   };
-  for_each_trained(trainer, [&](int, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
+  for_each_trained(trainer, [&](engine::StageId, const engine::ParameterRange& range, const engine::ParameterInfo& info) {
     add(weight_name(info), range);
     for (std::size_t i = 0; i < states; ++i) add(state_name(i, info), range);
   });
