@@ -15,20 +15,22 @@ namespace ppengine::cli {
 
 void PredictionFlags::add(CLI::App& command) {
   constexpr const char* group = "Prediction";
-  auto* on = command.add_option("--on", device, "Predict a training step on this device: a100, h100, b200, mi300x, pvc, or a JSON file of your own; 'list' prints what is known of them")
-                 ->type_name("NAME|FILE")
-                 ->group(group);
-  auto* named = command.add_option("--model", model, "Model to predict: preset or folder")->type_name("DIR|PRESET")->group(group);
-  named->needs(on);
+  command
+      .add_option("--on", device,
+                  "Predict a training step on this device: a100, h100, b200, mi300x, pvc, or a JSON file of your own; 'list' prints what is "
+                  "known of them")
+      ->type_name("NAME|FILE")
+      ->group(group);
+  // The flags below count with --on alone. None demands it: as variables of the environment they may be meant for train.
+  command.add_option("--model", model, "Model to predict: preset or folder")->type_name("DIR|PRESET")->group(group);
   command.add_option("--dtype", type, "Type of products: f32, tf32, bf16, f16 (default bf16 where the device has it)")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}))
-      ->needs(on)
       ->group(group);
-  command.add_option("--microbatch-size", microbatch_size, "Sequences of a microbatch (default 1)")->check(CLI::Range(1, 1 << 20))->needs(on)->group(group);
-  command.add_option("--seq-len", length, "Tokens of a sequence (default: the model's)")->check(CLI::Range(1, 1 << 24))->needs(on)->group(group);
-  command.add_option("--dp", data, "Data-parallel copies of the pipeline (default 1)")->check(CLI::Range(1, 1 << 20))->needs(on)->group(group);
-  command.add_option("--tp", tensor, "Tensor-parallel ranks of each stage (default 1)")->check(CLI::Range(1, 1 << 10))->needs(on)->group(group);
-  command.add_flag("--shard", shard, "Data-parallel ranks divide the optimizer's work")->needs(on)->group(group);
+  command.add_option("--microbatch-size", microbatch_size, "Sequences of a microbatch (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
+  command.add_option("--seq-len", length, "Tokens of a sequence (default: the model's)")->check(CLI::Range(1, 1 << 24))->group(group);
+  command.add_option("--dp", data, "Data-parallel copies of the pipeline (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
+  command.add_option("--tp", tensor, "Tensor-parallel ranks of each stage (default 1)")->check(CLI::Range(1, 1 << 10))->group(group);
+  command.add_flag("--shard", shard, "Data-parallel ranks divide the optimizer's work")->group(group);
 }
 
 PredictedStep PredictionFlags::predict(const schedules::Plan& plan) const {

@@ -59,7 +59,7 @@ Outcome in_terminal(int columns, const std::string& term, const std::string& arg
 BOOST_AUTO_TEST_SUITE(first_hour)
 
 BOOST_AUTO_TEST_CASE(each_command_refuses_flags_of_others_and_says_whose_they_are) {
-  check_refused("generate --model tiny --ids 1 --shard", "'--shard' is not a flag of generate: it is one of train, eval, inspect, bench train");
+  check_refused("generate --model tiny --ids 1 --shard", "'--shard' is not a flag of generate: it is one of train, eval, inspect, plan, bench train");
   check_refused("generate --model tiny --ids 1 --schedule gpipe", "'--schedule' is not a flag of generate");
   check_refused("generate --model tiny --ids 1 --microbatches 4", "'--microbatches' is not a flag of generate");
   check_refused("generate --model tiny --ids 1 --dp 2", "'--dp' is not a flag of generate");
