@@ -160,7 +160,7 @@ void CommBench::print(const std::vector<Row>& rows) const {
   print_result("{} ranks over {}: median of {} samples\n", ranks, kind, samples);
   for (const Row& row : rows)
     print_result("  {:<10} {:>10} bytes {:<9} {:>11.1f} us ({:.1f} to {:.1f}) {:>8.2f} GB/s\n", row.what, row.bytes, row.by,
-               1e6 * row.seconds.median, 1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
+                 1e6 * row.seconds.median, 1e6 * row.seconds.low, 1e6 * row.seconds.high, row.rate / 1e9);
 }
 
 void add(CLI::App& bench, const std::string& name, const std::string& text, CommBench::Measure measure) {

@@ -164,22 +164,22 @@ void BenchGenerateFlags::run() {
   const double share = read / result.read_rate;
   if (json) {
     print_result("{}\n", nlohmann::json{{"prefill_tokens_per_second", prefill.median},
-                                      {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},
-                                      {"decode_tokens_per_second", decode.median},
-                                      {"decode_tokens_per_second_range", {decode.low, decode.high}},
-                                      {"weight_bytes", result.weight_bytes},
-                                      {"read_bytes_per_second", result.read_rate},
-                                      {"bandwidth_share", share},
-                                      {"cache_bytes", result.cache_bytes},
-                                      {"peak_memory_bytes", result.peak_bytes}}
-                           .dump());
+                                        {"prefill_tokens_per_second_range", {prefill.low, prefill.high}},
+                                        {"decode_tokens_per_second", decode.median},
+                                        {"decode_tokens_per_second_range", {decode.low, decode.high}},
+                                        {"weight_bytes", result.weight_bytes},
+                                        {"read_bytes_per_second", result.read_rate},
+                                        {"bandwidth_share", share},
+                                        {"cache_bytes", result.cache_bytes},
+                                        {"peak_memory_bytes", result.peak_bytes}}
+                             .dump());
     return;
   }
   print_result("{} on {}, {} of {} at once, {} each\n", model, plural(parallel.ranks(), "rank"), plural(batch_size, "prompt"),
-             plural(prompt_tokens, "token"), plural(new_tokens, "new token"));
+               plural(prompt_tokens, "token"), plural(new_tokens, "new token"));
   print_result("  prefill {:.1f} tokens/s ({:.1f} to {:.1f})\n", prefill.median, prefill.low, prefill.high);
   print_result("  decode  {:.1f} tokens/s ({:.1f} to {:.1f}), {:.1f} % of what reading the weights at {:.1f} GB/s allows\n", decode.median,
-             decode.low, decode.high, 100 * share, result.read_rate / 1e9);
+               decode.low, decode.high, 100 * share, result.read_rate / 1e9);
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries())
     slowest.emplace_back(entry.seconds, fmt::format("{:<18} {:>6} calls {:>9.2f} ms", what, entry.calls, 1e3 * entry.seconds));
@@ -187,7 +187,7 @@ void BenchGenerateFlags::run() {
   for (const auto& [seconds, line] : slowest) print_result("  {}\n", line);
   for (std::size_t rank = 0; rank < result.peak_bytes.size(); ++rank)
     print_result("  rank {}: {:.0f} MiB at the peak, {:.1f} MiB of it cache\n", rank, double(result.peak_bytes[rank]) / (1 << 20),
-               double(result.cache_bytes[rank]) / (1 << 20));
+                 double(result.cache_bytes[rank]) / (1 << 20));
 }
 
 }  // namespace

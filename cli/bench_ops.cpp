@@ -97,7 +97,7 @@ void run(const Options& options) {
   nlohmann::json list = nlohmann::json::array();
   if (!options.json) {
     print_result("{} ({}), preset {}\nlarge matmul {:.0f} GFLOP/s, large copy {:.1f} GB/s read and written\n\n", device->info().selector,
-               device->info().name, preset->name, best_flops / 1e9, best_copy / 1e9);
+                 device->info().name, preset->name, best_flops / 1e9, best_copy / 1e9);
     print_result("{:<14} {:<12} {:<20} {:<8} {:>10} {:>7} {:>14} {:>7}\n", "op", "pass", "shape", "by", "time", "spread", "rate", "share");
   }
   size_t cases = 0;
@@ -119,18 +119,18 @@ void run(const Options& options) {
                       {"share", share}});
     else
       print_result("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape,
-                 one.implementation, time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100,
-                 one.used ? "" : "  (not used)");
+                   one.implementation, time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100,
+                   one.used ? "" : "  (not used)");
     std::fflush(results_file());
   });
   if (cases == 0) throw ConfigError(fmt::format("there is no op '{}'; --explain lists them", options.op));
   if (options.json)
     print_result("{}\n", nlohmann::json{{"device", device->info().selector},
-                                      {"preset", preset->name},
-                                      {"matmul_gflops", best_flops / 1e9},
-                                      {"copy_gb_per_second", best_copy / 1e9},
-                                      {"ops", list}}
-                           .dump());
+                                        {"preset", preset->name},
+                                        {"matmul_gflops", best_flops / 1e9},
+                                        {"copy_gb_per_second", best_copy / 1e9},
+                                        {"ops", list}}
+                             .dump());
   else
     print_result("\nshare: of the large matmul's rate for linear; for the others of a plain copy that moves as many bytes.\n");
 }

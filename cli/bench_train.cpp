@@ -84,7 +84,8 @@ PredictedStep predict_step(const BenchTrainFlags& flags, const engine::DeviceMod
   return step;
 }
 
-Measured measure(const BenchTrainFlags& flags, const Workload& work, const engine::TrainerOptions& options, std::int64_t batch_size, comm::Communicator& world) {
+Measured measure(const BenchTrainFlags& flags, const Workload& work, const engine::TrainerOptions& options, std::int64_t batch_size,
+                 comm::Communicator& world) {
   const std::int64_t length = work.length;
   engine::Trainer trainer(work.graph, options, world, batch_size, length);
   Measured result;
@@ -146,7 +147,9 @@ void BenchTrainFlags::run() {
   if (models::Program::is_program(model)) {
     const auto batches = std::make_shared<runs::ProgramBatches>(model, program.choice, data.get(), options.parallel);
     batch_size = batches->batch_size();
-    open = [=] { return Workload{batches->graph(), 1, [=, step = std::uint64_t{0}](std::size_t) mutable { return batches->read(step++); }}; };
+    open = [=] {
+      return Workload{batches->graph(), 1, [=, step = std::uint64_t{0}](std::size_t) mutable { return batches->read(step++); }};
+    };
   } else {
     const models::ModelSource source = models::open_model(model);
     const std::shared_ptr<const engine::Graph> whole = models::build_graph(source.config);
@@ -164,44 +167,48 @@ void BenchTrainFlags::run() {
   const double share = flops / result.seconds.median / result.rate;
   if (json) {
     nlohmann::json line = nlohmann::json{{"tokens_per_second", tokens / result.seconds.median},
-                                      {"tokens_per_second_range", {tokens / result.seconds.high, tokens / result.seconds.low}},
-                                      {"step_milliseconds", 1e3 * result.seconds.median},
-                                      {"step_milliseconds_range", {1e3 * result.seconds.low, 1e3 * result.seconds.high}},
-                                      {"idle_share", result.idle_share},
-                                      {"peak_memory_bytes", result.peak_bytes},
-                                      {"flops_share", share},
-                                      {"gflops_large_matmul", result.rate / 1e9},
-                                      {"loss", result.loss},
-                                      {"backward_milliseconds", 1e3 * result.backward},
-                                      {"communication_milliseconds", 1e3 * result.communication},
-                                      {"overlap_milliseconds", 1e3 * result.overlap},
-                                      {"overlap_share", result.communication > 0 ? result.overlap / result.communication : 0.0},
-                                      {"buckets", buckets_json(result.buckets)},
-                                      {"stages", stages_json(result.stages)}};
+                                         {"tokens_per_second_range", {tokens / result.seconds.high, tokens / result.seconds.low}},
+                                         {"step_milliseconds", 1e3 * result.seconds.median},
+                                         {"step_milliseconds_range", {1e3 * result.seconds.low, 1e3 * result.seconds.high}},
+                                         {"idle_share", result.idle_share},
+                                         {"peak_memory_bytes", result.peak_bytes},
+                                         {"flops_share", share},
+                                         {"gflops_large_matmul", result.rate / 1e9},
+                                         {"loss", result.loss},
+                                         {"backward_milliseconds", 1e3 * result.backward},
+                                         {"communication_milliseconds", 1e3 * result.communication},
+                                         {"overlap_milliseconds", 1e3 * result.overlap},
+                                         {"overlap_share", result.communication > 0 ? result.overlap / result.communication : 0.0},
+                                         {"buckets", buckets_json(result.buckets)},
+                                         {"stages", stages_json(result.stages)}};
     if (result.predicted) line["prediction"] = result.predicted->json();
     print_result("{}\n", line.dump());
     return;
   }
   print_result("{} on {}, {}, {} of {} a step\n", model, plural(parallel.ranks(), "rank"),
-             plural(options.parallel.microbatches, "microbatch", "microbatches"), plural(batch_size, "sequence"), plural(length, "token"));
+               plural(options.parallel.microbatches, "microbatch", "microbatches"), plural(batch_size, "sequence"),
+               plural(length, "token"));
   print_result("  {}\n", stages_text(result.stages));
   print_result("  {:.0f} tokens/s ({:.0f} to {:.0f}), {:.1f} ms a step\n", tokens / result.seconds.median, tokens / result.seconds.high,
-             tokens / result.seconds.low, 1e3 * result.seconds.median);
+               tokens / result.seconds.low, 1e3 * result.seconds.median);
   print_result("  {:.1f} % of what a large matrix product reaches ({:.0f} GFLOP/s), {:.1f} % idle\n", 100 * share, result.rate / 1e9,
-             100 * result.idle_share);
+               100 * result.idle_share);
   if (!result.buckets.empty())
     print_result("  {} of gradients in {:.1f} ms, of which {:.1f} ms ({:.0f} %) beside {:.1f} ms of backward\n",
-               plural(std::int64_t(result.buckets.size()), "bucket"), 1e3 * result.communication, 1e3 * result.overlap,
-               100 * result.overlap / result.communication, 1e3 * result.backward);
+                 plural(std::int64_t(result.buckets.size()), "bucket"), 1e3 * result.communication, 1e3 * result.overlap,
+                 100 * result.overlap / result.communication, 1e3 * result.backward);
   if (result.predicted) {
     const engine::DeviceModel& device = result.predicted->device;
-    print_result("  figures of a rank: {:.0f} GFLOP/s, attention {:.0f} %, memory {:.1f} GB/s, cache {:.1f} GB/s, {:.1f} us a launch ({:.1f} more for a product), link {:.1f} GB/s\n",
-                 device.peak_of(result.predicted->type) / 1e9, 100 * device.attention, device.bandwidth / 1e9, device.cache_bandwidth / 1e9,
-                 1e6 * device.launch, 1e6 * device.product_launch, device.link / 1e9);
-    print_result("  predicted {:.1f} ms a step ({:+.1f} %), {:.1f} % idle: the plan {:.1f} ms, gradients {:.1f} ms, the optimizer {:.1f} ms\n",
-                 1e3 * result.predicted->prediction.step(), 100 * (result.predicted->prediction.step() / result.seconds.median - 1),
-                 100 * result.predicted->prediction.idle_share, 1e3 * result.predicted->prediction.pipeline,
-                 1e3 * result.predicted->prediction.reduction, 1e3 * result.predicted->prediction.optimizer);
+    print_result(
+        "  figures of a rank: {:.0f} GFLOP/s, attention {:.0f} %, memory {:.1f} GB/s, cache {:.1f} GB/s, {:.1f} us a launch ({:.1f} more "
+        "for a product), link {:.1f} GB/s\n",
+        device.peak_of(result.predicted->type) / 1e9, 100 * device.attention, device.bandwidth / 1e9, device.cache_bandwidth / 1e9,
+        1e6 * device.launch, 1e6 * device.product_launch, device.link / 1e9);
+    print_result(
+        "  predicted {:.1f} ms a step ({:+.1f} %), {:.1f} % idle: the plan {:.1f} ms, gradients {:.1f} ms, the optimizer {:.1f} ms\n",
+        1e3 * result.predicted->prediction.step(), 100 * (result.predicted->prediction.step() / result.seconds.median - 1),
+        100 * result.predicted->prediction.idle_share, 1e3 * result.predicted->prediction.pipeline,
+        1e3 * result.predicted->prediction.reduction, 1e3 * result.predicted->prediction.optimizer);
   }
   std::vector<std::pair<double, std::string>> slowest;
   for (const auto& [what, entry] : result.profile.entries()) {

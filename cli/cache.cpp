@@ -46,7 +46,7 @@ void show(bool json) {
   if (json)
     return print_result("{}\n", nlohmann::json{{"folder", environment::cache_folder()}, {"files", now.files}, {"bytes", now.bytes}}.dump());
   print_result("{}: {}, {:.1f} MiB of compiled kernels{}\n", environment::cache_folder(), plural(now.files, "file"),
-             double(now.bytes) / (1 << 20), environment::kernel_cache_enabled() ? "" : " (not used: SYCL_CACHE_PERSISTENT is 0)");
+               double(now.bytes) / (1 << 20), environment::kernel_cache_enabled() ? "" : " (not used: SYCL_CACHE_PERSISTENT is 0)");
 }
 
 void clear() {

@@ -64,12 +64,13 @@ void DevicesFlags::print_text(const std::vector<ops::DeviceInfo>& devices, const
     print_result("  backend      {} (driver {})\n", device.backend, device.driver);
     print_result("  memory       {}\n", memory_text(device.memory_bytes));
     print_result("  compute      {}, work-groups to {}, sub-groups of {}\n", plural(device.compute_units, "unit"), device.max_work_group,
-               device.sub_group);
+                 device.sub_group);
     print_result("  bf16         {}\n", device.native_bf16 ? "in hardware" : "emulated (f32 is faster)");
     print_result("  layer math   {}\n", device.onednn ? "oneDNN and our kernels" : "our kernels (oneDNN has no engine for it)");
   }
   print_result("communicators\n");
-  for (const comm::Availability& one : communicators) print_result("  {:<12} {}{}\n", one.kind, one.usable ? "" : "not available: ", one.why);
+  for (const comm::Availability& one : communicators)
+    print_result("  {:<12} {}{}\n", one.kind, one.usable ? "" : "not available: ", one.why);
   if (shape) print_result("{}", shape->text());
 }
 

@@ -61,7 +61,7 @@ struct EvalFlags {
     print_result("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
       print_result("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
-                 result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
+                   result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
     if (result.sums > 0)
       print_result("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
     if (!result.answer.empty()) print_result("{}\n", result.answer);

@@ -58,24 +58,24 @@ void print_json(const runs::Inspection& model, bool summary) {
 
 void print_summary(const InspectFlags& flags, const runs::Inspection& model) {
   print_result("{}: {}, {}, {}\n", model.family, plural(model.parameters, "parameter"), plural(std::int64_t(model.list.size()), "tensor"),
-             model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files (a preset has random weights)");
+               model.stored_bytes > 0 ? mebibytes(model.stored_bytes) + " MiB in files" : "no files (a preset has random weights)");
   const auto& parallel = flags.options.parallel;
   if (parallel.tensor > 1 || parallel.data > 1)
     print_result("of each of {} x {}{}\n", plural(parallel.tensor, "tensor-parallel rank"), plural(parallel.data, "data-parallel rank"),
-               parallel.sharded() ? " that keep a part each (--shard)" : "");
+                 parallel.sharded() ? " that keep a part each (--shard)" : "");
   print_result("\n{:<7}{:<6}{:>14}  modules\n", "stage", "rank", "parameters");
   for (std::size_t s = 0; s < model.stages.size(); ++s)
     print_result("{:<7}{:<6}{:>14}  {} to {}\n", s, model.stages[s].rank, model.stages[s].parameters, model.stages[s].first_module,
-               model.stages[s].last_module);
+                 model.stages[s].last_module);
   print_result("\nMiB with sequences of {}; activations and cache are estimates without the kernels' own memory\n",
-             plural(model.sequence_length, "token"));
+               plural(model.sequence_length, "token"));
   print_result("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", "rank", "weights", "gradients", "optimizer", "activations",
-             "= for training", "for inference", "cache");
+               "= for training", "for inference", "cache");
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const auto& rank = model.ranks[r];
     print_result("{:<6}{:>10}{:>11}{:>11}{:>13}{:>16}{:>17}{:>9}\n", r, mebibytes(rank.weights), mebibytes(rank.gradients),
-               mebibytes(rank.optimizer), mebibytes(rank.activations), mebibytes(rank.training()), mebibytes(rank.inference()),
-               mebibytes(rank.cache));
+                 mebibytes(rank.optimizer), mebibytes(rank.activations), mebibytes(rank.training()), mebibytes(rank.inference()),
+                 mebibytes(rank.cache));
   }
 }
 
@@ -85,8 +85,8 @@ void print_parameters(const runs::Inspection& model) {
   for (const auto& one : model.list) width = std::max(width, one.name.size()), shape = std::max(shape, shape_text(one).size() + 2);
   print_result("\n{:<{}}  {:<{}}{:<6}{:>14}  stage\n", "parameter", width, "shape", shape, "type", "elements");
   for (const auto& one : model.list)
-    print_result("{:<{}}  {:<{}}{:<6}{:>14}  {}\n", one.name, width, shape_text(one), shape, one.type.empty() ? "-" : one.type, one.elements,
-               fmt::join(one.stages, ", "));
+    print_result("{:<{}}  {:<{}}{:<6}{:>14}  {}\n", one.name, width, shape_text(one), shape, one.type.empty() ? "-" : one.type,
+                 one.elements, fmt::join(one.stages, ", "));
 }
 
 // Reads every byte of a saved folder.

@@ -16,9 +16,10 @@ namespace ppengine::cli {
 void PredictionFlags::add(CLI::App& command) {
   constexpr const char* group = "Prediction";
   command
-      .add_option("--on", device,
-                  "Predict a training step on this device: a100, h100, b200, mi300x, pvc, or a JSON file of your own; 'list' prints what is "
-                  "known of them")
+      .add_option(
+          "--on", device,
+          "Predict a training step on this device: a100, h100, b200, mi300x, pvc, or a JSON file of your own; 'list' prints what is "
+          "known of them")
       ->type_name("NAME|FILE")
       ->group(group);
   // The flags below count with --on alone. None demands it: as variables of the environment they may be meant for train.
@@ -26,7 +27,9 @@ void PredictionFlags::add(CLI::App& command) {
   command.add_option("--dtype", type, "Type of products: f32, tf32, bf16, f16 (default bf16 where the device has it)")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}))
       ->group(group);
-  command.add_option("--microbatch-size", microbatch_size, "Sequences of a microbatch (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
+  command.add_option("--microbatch-size", microbatch_size, "Sequences of a microbatch (default 1)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
   command.add_option("--seq-len", length, "Tokens of a sequence (default: the model's)")->check(CLI::Range(1, 1 << 24))->group(group);
   command.add_option("--dp", data, "Data-parallel copies of the pipeline (default 1)")->check(CLI::Range(1, 1 << 20))->group(group);
   command.add_option("--tp", tensor, "Tensor-parallel ranks of each stage (default 1)")->check(CLI::Range(1, 1 << 10))->group(group);
@@ -41,8 +44,9 @@ PredictedStep PredictionFlags::predict(const schedules::Plan& plan) const {
   const std::int64_t tokens = length > 0 ? length : source.sequence_length;
   const auto graph = engine::shard_graph(models::build_graph(source.config), 0, tensor, false);
   const auto stages = engine::split_evenly(*graph, plan.stages, engine::estimated_costs(*graph, microbatch_size, tokens));
-  step.prediction = engine::predict(*graph, stages, plan, step.device,
-                                    {.batch = microbatch_size, .length = tokens, .data = data, .tensor = tensor, .sharded = shard, .type = step.type});
+  step.prediction =
+      engine::predict(*graph, stages, plan, step.device,
+                      {.batch = microbatch_size, .length = tokens, .data = data, .tensor = tensor, .sharded = shard, .type = step.type});
   step.tokens = double(microbatch_size * tokens) * plan.microbatches * data;
   step.ranks = plan.ranks * data * tensor;
   return step;
@@ -54,7 +58,8 @@ std::string PredictedStep::text() const {
       "{} on {} ({}), {} a step\n  predicted: {:.2f} ms a step, {:.0f} tokens/s, {:.1f} % of the peak, {:.1f} % idle in the plan\n"
       "  of which the plan {:.2f} ms, gradients that nothing hides {:.2f} ms, the optimizer {:.2f} ms\n",
       model, plural(ranks, "rank"), device.title + ", " + type, plural(static_cast<std::int64_t>(tokens), "token"), 1e3 * seconds,
-      tokens / seconds, 100 * share, 100 * prediction.idle_share, 1e3 * prediction.pipeline, 1e3 * prediction.reduction, 1e3 * prediction.optimizer);
+      tokens / seconds, 100 * share, 100 * prediction.idle_share, 1e3 * prediction.pipeline, 1e3 * prediction.reduction,
+      1e3 * prediction.optimizer);
 }
 
 nlohmann::json PredictedStep::json() const {
@@ -62,7 +67,8 @@ nlohmann::json PredictedStep::json() const {
   nlohmann::json kinds = nlohmann::json::object(), stages = nlohmann::json::array();
   for (const auto& [kind, taken] : prediction.by_kind) kinds[kind] = 1e3 * taken;
   for (const auto& one : prediction.costs.stages)
-    stages.push_back({{"forward", 1e3 * one.forward}, {"backward_input", 1e3 * one.backward_input}, {"backward_weight", 1e3 * one.backward_weight}});
+    stages.push_back(
+        {{"forward", 1e3 * one.forward}, {"backward_input", 1e3 * one.backward_input}, {"backward_weight", 1e3 * one.backward_weight}});
   return {{"device", device.title},
           {"dtype", type},
           {"ranks", ranks},

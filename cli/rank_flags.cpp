@@ -44,8 +44,7 @@ void check_fits_here(int ranks) {
 void tell(const std::exception& error, bool lost, const std::function<std::string()>& when_lost) {
   std::string text = error.what();
   const auto* peer = dynamic_cast<const CommError*>(&error);
-  if (lost && when_lost && peer && peer->position().empty())
-    text += " (between two steps)";
+  if (lost && when_lost && peer && peer->position().empty()) text += " (between two steps)";
   const std::string more = lost && when_lost ? when_lost() : std::string();
   fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
 }

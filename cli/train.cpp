@@ -65,8 +65,11 @@ void TrainFlags::add(CLI::App& command) {
   const char* group = "Training";
   command.add_option("--steps", options.steps, "Steps up to which to train (default 100)")->check(CLI::Range(1L, 1L << 40))->group(group);
   command.add_option("--lr", lr, "Learning rate at its peak (default 0.001)")->check(within(0.0, 1e3))->group(group);
-  command.add_option("--lr-schedule", lr_schedule, "constant, cosine, or wsd: warm-up, constant, then a straight fall")->check(CLI::IsMember({"constant", "cosine", "wsd"}))->group(group);
-  command.add_option("--decay-steps", options.lr.decay, "wsd: the last steps, in which the learning rate falls to --min-lr (default: a tenth)")
+  command.add_option("--lr-schedule", lr_schedule, "constant, cosine, or wsd: warm-up, constant, then a straight fall")
+      ->check(CLI::IsMember({"constant", "cosine", "wsd"}))
+      ->group(group);
+  command
+      .add_option("--decay-steps", options.lr.decay, "wsd: the last steps, in which the learning rate falls to --min-lr (default: a tenth)")
       ->check(CLI::Range(1L, 1L << 40))
       ->group(group);
   command.add_option("--min-lr", options.lr.minimum, "cosine and wsd: the learning rate at the end (default 0)")
@@ -126,7 +129,8 @@ void TrainFlags::add(CLI::App& command) {
       ->check(CLI::Range(1L, 1L << 20))
       ->needs(save)
       ->group(group);
-  command.add_flag("--save-async", options.save_async, "Train on while a checkpoint is written (a copy of what is saved is held in memory)")
+  command
+      .add_flag("--save-async", options.save_async, "Train on while a checkpoint is written (a copy of what is saved is held in memory)")
       ->needs(save)
       ->group(group);
   command
@@ -141,8 +145,7 @@ void TrainFlags::add(CLI::App& command) {
   auto* eval_data = command.add_option("--eval-data", options.eval_data, "Data to evaluate on between steps and at the end")
                         ->type_name("DATA")
                         ->group(group);
-  command
-      .add_option("--eval-every", options.eval_every, "Steps between evaluations; with --save the best of them is kept in DIR.best")
+  command.add_option("--eval-every", options.eval_every, "Steps between evaluations; with --save the best of them is kept in DIR.best")
       ->check(CLI::Range(1L, 1L << 40))
       ->needs(eval_data)
       ->group(group);
@@ -150,10 +153,14 @@ void TrainFlags::add(CLI::App& command) {
   command.add_option("--tensorboard", tensorboard, "Write loss, norm, rate, speed, idle share and memory of every step for TensorBoard")
       ->type_name("DIR")
       ->group(group);
-  command.add_option("--timeline", timeline, "Write a page or picture with the last step as measured and as simulated, and draw it in the terminal")
+  command
+      .add_option("--timeline", timeline,
+                  "Write a page or picture with the last step as measured and as simulated, and draw it in the terminal")
       ->type_name("FILE.html|FILE.svg")
       ->group(group);
-  command.add_flag("--dry-run", options.dry_run, "Print stages, memory, time and tokens of the run, from a step with random weights; load and save nothing")
+  command
+      .add_flag("--dry-run", options.dry_run,
+                "Print stages, memory, time and tokens of the run, from a step with random weights; load and save nothing")
       ->group(group);
   command.add_flag("--json", json, "One JSON object per step on stdout")->group(group);
   add_fine_tuning(command);
@@ -246,8 +253,8 @@ void TrainFlags::run(CLI::App& command) {
   if (options.lr.shape == engine::LrShape::wsd) {
     if (options.lr.decay == 0) options.lr.decay = std::max<std::int64_t>(1, options.steps / 10);
     if (options.lr.decay + options.lr.warmup > options.steps)
-      throw ConfigError(fmt::format("--warmup {} and --decay-steps {} together are more than --steps {}", options.lr.warmup, options.lr.decay,
-                                    options.steps));
+      throw ConfigError(fmt::format("--warmup {} and --decay-steps {} together are more than --steps {}", options.lr.warmup,
+                                    options.lr.decay, options.steps));
   } else if (options.lr.decay > 0) {
     throw ConfigError("--decay-steps goes with --lr-schedule wsd");
   }

@@ -2,9 +2,8 @@
 #include "train_reporter.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <ppengine/base/log.hpp>
 
@@ -50,11 +49,10 @@ void TrainReporter::stepped(const engine::StepResult& result, std::size_t peak_b
     progress_.note(fmt::format("step {}: loss {}, norm {}: the update is left out", result.step, result.loss, result.grad_norm));
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   const auto done = result.step - info_.first_step + 1, left = info_.steps - result.step;
-  progress_.show(
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left", result.step,
-                  info_.steps, result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds, 100 * result.idle_share,
-                  double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
-      left == 0);
+  progress_.show(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  idle {:.1f} %  {:.0f} MiB  {} left",
+                             result.step, info_.steps, result.loss, result.grad_norm, result.lr, double(result.tokens) / result.seconds,
+                             100 * result.idle_share, double(peak_bytes) / (1 << 20), duration_text(elapsed / double(done) * double(left))),
+                 left == 0);
 }
 
 void TrainReporter::evaluated(std::int64_t step, double loss) {
@@ -74,15 +72,15 @@ void TrainReporter::saved(const std::string& folder, std::int64_t step) {
 void TrainReporter::planned(const runs::DryRun& run) {
   if (json_) {
     print_result("{}\n", nlohmann::json{{"dry_run", true},
-                                      {"stages", stages_json(info_.stage_places)},
-                                      {"parameters", info_.parameters},
-                                      {"trained", info_.trained},
-                                      {"memory_bytes", run.memory_bytes},
-                                      {"steps", run.steps},
-                                      {"tokens", run.tokens},
-                                      {"step_seconds", run.step_seconds},
-                                      {"seconds", run.seconds}}
-                           .dump());
+                                        {"stages", stages_json(info_.stage_places)},
+                                        {"parameters", info_.parameters},
+                                        {"trained", info_.trained},
+                                        {"memory_bytes", run.memory_bytes},
+                                        {"steps", run.steps},
+                                        {"tokens", run.tokens},
+                                        {"step_seconds", run.step_seconds},
+                                        {"seconds", run.seconds}}
+                             .dump());
     return;
   }
   std::string memory;
@@ -104,7 +102,7 @@ void TrainReporter::finish(const runs::TrainingResult& result) {
   if (json_) return;
   if (result.last.step == 0 && !result.interrupted)
     return print_result("nothing to do: step {} is reached already, and --steps is {}; give a larger one to go on\n", info_.first_step - 1,
-                      info_.steps);
+                        info_.steps);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   std::string memory;
   for (std::size_t bytes : result.peak_bytes) memory += fmt::format("{}{:.0f}", memory.empty() ? "" : " + ", double(bytes) / (1 << 20));

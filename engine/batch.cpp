@@ -67,9 +67,9 @@ void check_tokens(const Graph& graph, Value value, std::span<const int32_t> toke
   const TokenLimit limit = token_limit(graph, value);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < limit.below && (tokens[i] >= 0 || limit.targets)) continue;
-    throw ConfigError(fmt::format("{}: {} at index {} (sequence {}, position {}) is not {} 0 to {}",
-                                  graph.values()[value].name, tokens[i], i, static_cast<int64_t>(i) / length,
-                                  static_cast<int64_t>(i) % length, limit.targets ? "a class," : "in the vocabulary,", limit.below - 1));
+    throw ConfigError(fmt::format("{}: {} at index {} (sequence {}, position {}) is not {} 0 to {}", graph.values()[value].name, tokens[i],
+                                  i, static_cast<int64_t>(i) / length, static_cast<int64_t>(i) % length,
+                                  limit.targets ? "a class," : "in the vocabulary,", limit.below - 1));
   }
 }
 
@@ -103,9 +103,7 @@ int64_t valid_tokens(const Graph& graph, const Batch& batch) {
   return batch.sequences * batch.length;
 }
 
-int64_t Batch::tokens() const {
-  return lengths.empty() ? sequences * length : std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-}
+int64_t Batch::tokens() const { return lengths.empty() ? sequences * length : std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 
 std::vector<MicrobatchRange> split_batch(const Batch& batch, int64_t begin, int64_t sequences, int microbatches) {
   auto ranges = split_batch(begin, sequences, microbatches);

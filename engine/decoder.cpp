@@ -21,8 +21,7 @@ constexpr int64_t length_granularity = 16;  // so that prompts of many lengths s
 Value find_tokens(const Graph& graph, const StageCut& first) {
   for (NodeId i : first.nodes())
     for (Value id : graph.nodes()[i].inputs)
-      if (const ValueInfo& value = graph.values()[id]; !value.producer && value.kind == ValueKind::tokens)
-        return id;
+      if (const ValueInfo& value = graph.values()[id]; !value.producer && value.kind == ValueKind::tokens) return id;
   throw ConfigError("the model's first stage reads no tokens: there is nothing to generate from");
 }
 
@@ -78,8 +77,8 @@ Decoder::Shapes& Decoder::shapes(Use use, int64_t length) {
   size_t workspace = workspace_.bytes();
   for (StageId index : model_.stages()) {
     Shape shape;
-    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[index],
-                                                  model_.parameters(index), how, &model_.memory());
+    shape.stage = std::make_unique<CompiledStage>(model_.device(), model_.graph(), model_.cuts()[index], model_.parameters(index), how,
+                                                  &model_.memory());
     shape.blocks = BlockPool(model_.device(), shape.stage->activation_block(), blocks_per_shape, &model_.memory());
     shape.inputs = ops::Buffer(model_.device(), shape.stage->input_bytes(), &model_.memory());
     workspace = std::max(workspace, shape.stage->layout().workspace);

@@ -41,8 +41,8 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
     Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, least)));
     StepInputs inputs;
     inputs.batch = &batch;
-    inputs.microbatches = output_ ? split_batch(begin, mine, pipeline.plan().microbatches)
-                                  : split_batch(batch, begin, mine, pipeline.plan().microbatches);
+    inputs.microbatches =
+        output_ ? split_batch(begin, mine, pipeline.plan().microbatches) : split_batch(batch, begin, mine, pipeline.plan().microbatches);
     pipeline.on_output = [&](int microbatch, const ops::Tensor& output, ops::Stream& stream) {
       if (!on_output || mesh_.place().tensor != 0) return;
       host_.resize(static_cast<size_t>(output.count()));

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include <ppengine/engine/weights/parameters.hpp>
-#include <ppengine/engine/weights/sharding.hpp>
 #include <ppengine/engine/graph/split.hpp>
 #include <ppengine/engine/parallel.hpp>
+#include <ppengine/engine/weights/parameters.hpp>
+#include <ppengine/engine/weights/sharding.hpp>
 
 namespace ppengine::engine {
 
@@ -65,7 +65,7 @@ class ModelRank {
   ops::MemoryCounter memory_;
   std::vector<StageId> stages_;
   IdVector<ParameterId, std::vector<StageId>> users_;
-  std::deque<ParameterStore> stores_;    // one per entry of stages_
+  std::deque<ParameterStore> stores_;  // one per entry of stages_
   std::unique_ptr<Sharding> sharding_;
 };
 

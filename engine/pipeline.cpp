@@ -20,7 +20,8 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
       stream_(model.device()),
       second_(model.device()) {
   schedules::validate(plan_);
-  PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) && plan_.stage_rank == model.stage_rank().items());
+  PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) &&
+                  plan_.stage_rank == model.stage_rank().items());
   for (StageId id : model.stages())
     stages_.push_back(std::make_unique<StageRuntime>(model, id,
                                                      StageRuntime::Options{.training = training_,
@@ -68,8 +69,8 @@ void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, cons
   const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * stored;
   const bool at_once = used == stored && !input.shared;
   const size_t each = at_once ? count : used, stride = input.shared ? 0 : stored;
-  const auto* from = reinterpret_cast<const std::byte*>(tokens ? static_cast<const void*>(input.tokens.data() + first)
-                                                               : input.values.data() + first);
+  const auto* from =
+      reinterpret_cast<const std::byte*>(tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first);
   if (narrow && staging_.bytes() < count * sizeof(float)) staging_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
   auto* const whole = static_cast<std::byte*>(narrow ? staging_.data() : to);
   for (size_t done = 0; done < count; done += each, from += stride * sizeof(float))

@@ -105,7 +105,7 @@ class Pipeline final : public schedules::ActionHandler {
   bool training_;
   std::vector<std::unique_ptr<StageRuntime>> stages_;
   ops::Buffer workspace_, second_workspace_, staging_;
-  const StepInputs* step_ = nullptr;       // null outside of run()
+  const StepInputs* step_ = nullptr;      // null outside of run()
   TimelineRecorder* recorder_ = nullptr;  // likewise
   Profile* profile_ = nullptr;
   std::vector<double> losses_;

@@ -7,9 +7,9 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/gradients/reducer.hpp>
 #include <ppengine/engine/gradients/tied_gradients.hpp>
-#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/graph/verify.hpp>
+#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/engine/stage/readiness.hpp>
 
@@ -58,9 +58,8 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   }
   model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, how);
   if (options_.shared_statistics && parallel.data > 1) statistics_ = mesh_.data().split(0, mesh_.data().rank());
-  pipeline_ = std::make_unique<Pipeline>(
-      *model_, std::move(plan),
-      PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor(), statistics_.get()});
+  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan),
+                                         PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor(), statistics_.get()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());

@@ -145,7 +145,7 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   for (StageId stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
-      if (!buckets[i].reduced()) continue;  // frozen, or unused
+      if (!buckets[i].reduced()) continue;         // frozen, or unused
       const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
       if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);
       finite = finite && (ignores || std::isfinite(GradientNorm::total(norm_->squares().items())));

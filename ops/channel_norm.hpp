@@ -20,12 +20,15 @@ class ChannelNorm {
   virtual void mean(Stream& stream, const float* src, float* mean) = 0;
   virtual void variance(Stream& stream, const float* src, const float* mean, float* variance) = 0;
   // dst = (src - mean) · rstd · gamma + beta; gamma and beta may be null.
-  virtual void forward(Stream& stream, const float* src, const float* mean, const float* variance, const float* gamma, const float* beta, float* dst) = 0;
+  virtual void forward(Stream& stream, const float* src, const float* mean, const float* variance, const float* gamma, const float* beta,
+                       float* dst) = 0;
   // sum: of diff_dst; product: of diff_dst · (src - mean) · rstd. The gradients of beta and gamma.
-  virtual void sums(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance, float* sum, float* product) = 0;
-  // sum and product: of all elements that the statistics were measured over, as share of a mean (1 / their number); null: statistics are given.
-  virtual void backward_input(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance, const float* sum,
-                              const float* product, const float* gamma, float* diff_src) = 0;
+  virtual void sums(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance, float* sum,
+                    float* product) = 0;
+  // sum and product: of all elements that the statistics were measured over, as share of a mean (1 / their number); null: statistics are
+  // given.
+  virtual void backward_input(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance,
+                              const float* sum, const float* product, const float* gamma, float* diff_src) = 0;
 };
 
 }  // namespace ppengine::ops

@@ -19,8 +19,8 @@ models::NamedAdapter parse(const std::string& text) {
   models::NamedAdapter adapter{text.substr(0, at), text.substr(at + 1)};
   const auto is_odd = [](unsigned char c) { return c <= ' ' || c == ':' || c == '/' || c == '"' || c == 127; };
   if (adapter.name.empty() || std::ranges::any_of(adapter.name, is_odd))
-    throw ConfigError(fmt::format("--adapter {}: '{}' is no name: give NAME=DIR, without spaces, ':', '/' and quotes in the name", text,
-                                  adapter.name));
+    throw ConfigError(
+        fmt::format("--adapter {}: '{}' is no name: give NAME=DIR, without spaces, ':', '/' and quotes in the name", text, adapter.name));
   return adapter;
 }
 
@@ -36,7 +36,8 @@ models::ModelSource open_model_with_adapters(const std::string& model, const std
         throw ConfigError(fmt::format("--adapter {}: the name '{}' is taken by another adapter", text, one.name));
       named.push_back(std::move(one));
     } else if (!whole.empty()) {
-      throw ConfigError(fmt::format("--adapter {}: there is {} already; give names to several: --adapter a=DIR --adapter b=DIR", text, whole));
+      throw ConfigError(
+          fmt::format("--adapter {}: there is {} already; give names to several: --adapter a=DIR --adapter b=DIR", text, whole));
     } else {
       whole = text;
     }

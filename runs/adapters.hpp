@@ -10,8 +10,8 @@
 
 namespace ppengine::runs {
 
-// What --model and --adapter name, which may be given again: DIR is added to the weights and holds for everything, NAME=DIR is for those who
-// ask for it. ConfigError, FileError for what does not go together or does not fit the model.
+// What --model and --adapter name, which may be given again: DIR is added to the weights and holds for everything, NAME=DIR is for those
+// who ask for it. ConfigError, FileError for what does not go together or does not fit the model.
 models::ModelSource open_model_with_adapters(const std::string& model, const std::vector<std::string>& adapters);
 // ConfigError where ranks compute in a type that named adapters are not made for.
 void check_adapters(const models::ModelSource& source, const engine::ParallelOptions& parallel);

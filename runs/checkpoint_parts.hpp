@@ -14,8 +14,7 @@ inline constexpr const char* state_file = "trainer_state.json";
 template <class Visit>
 void for_each_parameter(engine::ModelRank& model, engine::StageId stage, bool owned_only, Visit&& visit) {
   for (engine::ParameterId id : model.cuts()[stage].parameters)
-    if (!owned_only || model.owner(id) == stage)
-      visit(*model.parameters(stage).find(id), model.graph().parameters()[id]);
+    if (!owned_only || model.owner(id) == stage) visit(*model.parameters(stage).find(id), model.graph().parameters()[id]);
 }
 
 }  // namespace ppengine::runs

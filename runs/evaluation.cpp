@@ -81,7 +81,9 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   const engine::ParallelOptions& parallel = options.parallel;
   const comm::Mesh mesh(world, parallel.mesh());
   check(options.weights, parallel);
-  auto graph = engine::shard_graph(options.data.pack ? engine::pack_documents(*models::build_graph(model.config)) : models::build_graph(model.config), mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
+  auto graph = engine::shard_graph(
+      options.data.pack ? engine::pack_documents(*models::build_graph(model.config)) : models::build_graph(model.config),
+      mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
   const auto device = parallel.device ? parallel.device : ops::Device::open();

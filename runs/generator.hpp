@@ -24,7 +24,7 @@
 namespace ppengine::engine {
 class ModelRank;
 class Profile;
-}
+}  // namespace ppengine::engine
 
 namespace ppengine::runs {
 

@@ -91,8 +91,8 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     rank.weights += stage.parameters * (size == 4 ? 4 : 6);  // bf16 beside f32 master weights
     rank.gradients += 4 * stage.parameters;
     rank.optimizer += 8 * stage.parameters;
-    rank.activations +=
-        engine::count_blocks(plan, engine::StageId(s)).activations * activation_elements(*graph, cut, length) * options.microbatch_size * size;
+    rank.activations += engine::count_blocks(plan, engine::StageId(s)).activations * activation_elements(*graph, cut, length) *
+                        options.microbatch_size * size;
     rank.inference_weights += size * stage.parameters;
     rank.cache += cache * size;
     result.stages.push_back(std::move(stage));

@@ -31,7 +31,7 @@ struct Job {
   std::int32_t group = 0, sequence = 0;
   std::int32_t position = 0;  // prefill, verify, replay: of the first token; page: which of the sequence
   std::int32_t length = 0;    // prefill, verify, replay: tokens; step: sequences of the group, from the first on; begin: bytes that follow;
-                            // page: its number
+                              // page: its number
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
   std::int32_t whole = 0;               // prefill, replay: tokens of the sequence; begin: the adapter
 };

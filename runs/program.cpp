@@ -14,8 +14,8 @@
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/engine/pipeline.hpp>
-#include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/data/tensor_data.hpp>
+#include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/runs/detail/program_setup.hpp>
 #include <ppengine/runs/program_files.hpp>
 #include <ppengine/runs/trained_graph.hpp>
@@ -25,8 +25,8 @@ namespace {
 
 // All samples in order, or the first `limit`; before(first, samples) is called for each batch.
 // whole_batches: the program takes no smaller ones.
-EvaluationResult evaluate(const models::TensorData& data, const engine::Graph& graph, engine::Evaluator& evaluator, std::int64_t batch_size, bool whole_batches,
-                          std::int64_t limit, const std::function<void(std::int64_t, std::int64_t)>& before = {}) {
+EvaluationResult evaluate(const models::TensorData& data, const engine::Graph& graph, engine::Evaluator& evaluator, std::int64_t batch_size,
+                          bool whole_batches, std::int64_t limit, const std::function<void(std::int64_t, std::int64_t)>& before = {}) {
   const auto all = static_cast<std::int64_t>(data.samples());
   const std::int64_t samples = limit > 0 ? std::min(limit, all) : all;
   EvaluationResult result;
@@ -42,7 +42,8 @@ EvaluationResult evaluate(const models::TensorData& data, const engine::Graph& g
     numbers.resize(static_cast<std::size_t>(count + missing), static_cast<std::uint64_t>(first));  // filled up with copies of a sample
     if (before) before(first, samples);
     // The copies do not count; what they give is overwritten by what comes next.
-    if (missing > 0) add(std::vector<std::uint64_t>(numbers.size(), static_cast<std::uint64_t>(first)), -double(missing) / double(batch_size));
+    if (missing > 0)
+      add(std::vector<std::uint64_t>(numbers.size(), static_cast<std::uint64_t>(first)), -double(missing) / double(batch_size));
     add(numbers, 1.0);
   }
   return result;
@@ -57,7 +58,8 @@ void share_running(engine::Trainer& trainer, const std::vector<std::string>& run
     for (const engine::ParameterRange& range : store.ranges()) {
       const auto& info = trainer.model().graph().parameters()[range.id];
       if (std::ranges::find(running, info.name) == running.end()) continue;
-      pending.push_back(trainer.mesh().data().broadcast(store.values() + range.offset, range.count * sizeof(float), 0, trainer.pipeline().stream()));
+      pending.push_back(
+          trainer.mesh().data().broadcast(store.values() + range.offset, range.count * sizeof(float), 0, trainer.pipeline().stream()));
     }
   }
   for (const comm::Pending& one : pending) one.wait();
@@ -69,7 +71,8 @@ void check_state(const engine::ModelRank& model, const std::vector<std::string>&
     const engine::ParameterId id = model.graph().find_parameter(name);
     const auto holds = [&](const engine::StageCut& cut) { return std::ranges::find(cut.parameters, id) != cut.parameters.end(); };
     if (std::ranges::count_if(model.cuts(), holds) > 1)
-      throw ConfigError(fmt::format("the program changes the buffer {} in one stage and reads it in another: choose other cuts with --split, or fewer stages", name));
+      throw ConfigError(fmt::format(
+          "the program changes the buffer {} in one stage and reads it in another: choose other cuts with --split, or fewer stages", name));
   }
 }
 
@@ -90,7 +93,8 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   if (how.parallel.shard && !built.running.empty()) throw ConfigError("--shard: programs with running statistics are not sharded");
   const std::int64_t batch_size = fit_batch(options.data, how.parallel, built.fixed_batch);
   if (static_cast<std::int64_t>(data.samples()) < batch_size)
-    throw ConfigError(fmt::format("{}: {} samples are fewer than a batch of {}: use a smaller --batch-size", data.path(), data.samples(), batch_size));
+    throw ConfigError(
+        fmt::format("{}: {} samples are fewer than a batch of {}: use a smaller --batch-size", data.path(), data.samples(), batch_size));
   const std::shared_ptr<const engine::Graph> graph = built.graph;
   engine::Trainer trainer(graph, how, world, batch_size, 1);
   check_state(trainer.model(), built.running);
@@ -130,7 +134,8 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
   if (!options.eval_data.empty()) eval_data.emplace(options.eval_data);
   const auto evaluate_now = [&] {
     if (!eval_data) return;
-    const EvaluationResult found = evaluate(*eval_data, *graph, trainer.evaluator(), batch_size, built.fixed_batch > 0, options.eval_sequences);
+    const EvaluationResult found =
+        evaluate(*eval_data, *graph, trainer.evaluator(), batch_size, built.fixed_batch > 0, options.eval_sequences);
     if (first_rank) listener.evaluated(state.step, found.loss());
   };
   comm::abort_on_error(&world, [&] {
@@ -152,7 +157,8 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
     if (saved_at != state.step) save_now();
     if (!result.interrupted) evaluate_now();
   });
-  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
+    result.peak_bytes.push_back(one.front());
   for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
   result.timelines = comm::gather(world, timeline);
   result.reductions = comm::gather(world, reductions);
@@ -176,7 +182,8 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, 1);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
-  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device, engine::ModelRank::Options{parallel.type, false, {}, {}, {}});
+  engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device,
+                         engine::ModelRank::Options{parallel.type, false, {}, {}, {}});
   ops::Stream stream(device);
   load_program_weights(rank, stream, *program);
   const auto all = static_cast<std::int64_t>(data.samples());

@@ -29,13 +29,17 @@ std::vector<models::TensorSpec> weight_tensors(const models::Program& program, c
   return tensors;
 }
 
-bool is_running(const std::vector<std::string>& running, const std::string& name) { return std::ranges::find(running, name) != running.end(); }
+bool is_running(const std::vector<std::string>& running, const std::string& name) {
+  return std::ranges::find(running, name) != running.end();
+}
 
-std::vector<models::TensorSpec> optimizer_tensors(const engine::Graph& graph, const std::vector<std::string>& running, const std::vector<std::string>& states) {
+std::vector<models::TensorSpec> optimizer_tensors(const engine::Graph& graph, const std::vector<std::string>& running,
+                                                  const std::vector<std::string>& states) {
   std::vector<models::TensorSpec> tensors;
   for (const std::string& state : states)
     for (const engine::ParameterInfo& one : graph.parameters())
-      if (!one.frozen && !is_running(running, one.name)) tensors.push_back({one.name + "." + state, models::StoredType::f32, {one.shape.dims().begin(), one.shape.dims().end()}});
+      if (!one.frozen && !is_running(running, one.name))
+        tensors.push_back({one.name + "." + state, models::StoredType::f32, {one.shape.dims().begin(), one.shape.dims().end()}});
   return tensors;
 }
 
@@ -53,7 +57,9 @@ void for_each_owned(engine::Trainer& trainer, const std::function<const float*(e
 
 }  // namespace
 
-std::vector<float> stored_parameter(const models::Program& program, const std::string& name) { return models::stored_floats(program.tensor(name)); }
+std::vector<float> stored_parameter(const models::Program& program, const std::string& name) {
+  return models::stored_floats(program.tensor(name));
+}
 
 void save_program(const fs::path& target, engine::Trainer& trainer, const models::Program& program, const models::ProgramGraph& built,
                   const ProgramState& state, std::int64_t forwards) {
@@ -72,19 +78,21 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
   world.barrier();
   auto writer = models::SafetensorsWriter::open(aside, weights);
   std::vector<float> host;
-  for_each_owned(trainer, [&](engine::StageId stage) { return trainer.model().parameters(stage).values(); },
-                 [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
-                   host.resize(range.count);
-                   store.save(trainer.pipeline().stream(), range, flat, host);
-                   for (const std::string& name : program.state())  // tied weights have several names
-                     if (program.graph_name(name) == info.name) writer.write(name, 0, host.data(), host.size() * sizeof(float));
-                 });
+  for_each_owned(
+      trainer, [&](engine::StageId stage) { return trainer.model().parameters(stage).values(); },
+      [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
+        host.resize(range.count);
+        store.save(trainer.pipeline().stream(), range, flat, host);
+        for (const std::string& name : program.state())  // tied weights have several names
+          if (program.graph_name(name) == info.name) writer.write(name, 0, host.data(), host.size() * sizeof(float));
+      });
   if (world.rank() == 0)
     for (const std::string& name : program.state()) {
       const models::StoredTensor& stored = program.tensor(name);
       const engine::ParameterId id = graph.find_parameter(program.graph_name(name));
       if (id) {  // a parameter that no stage uses stays as it was
-        const bool used = std::ranges::any_of(graph.nodes(), [&](const engine::Node& node) { return std::ranges::find(node.parameters, id) != node.parameters.end(); });
+        const bool used = std::ranges::any_of(
+            graph.nodes(), [&](const engine::Node& node) { return std::ranges::find(node.parameters, id) != node.parameters.end(); });
         if (used) continue;
         const auto values = models::stored_floats(stored);
         writer.write(name, 0, values.data(), values.size() * sizeof(float));
@@ -104,13 +112,14 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
   if (!states.empty()) {
     auto more = models::SafetensorsWriter::open(aside, moments);
     for (std::size_t i = 0; i < states.size(); ++i)
-      for_each_owned(trainer, [&](engine::StageId stage) { return optimizer.state(stage, i); },
-                     [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
-                       if (info.frozen || is_running(built.running, info.name)) return;
-                       host.resize(range.count);
-                       store.save(trainer.pipeline().stream(), range, flat, host);
-                       more.write(info.name + "." + states[i], 0, host.data(), host.size() * sizeof(float));
-                     });
+      for_each_owned(
+          trainer, [&](engine::StageId stage) { return optimizer.state(stage, i); },
+          [&](engine::ParameterStore& store, const engine::ParameterRange& range, const engine::ParameterInfo& info, const float* flat) {
+            if (info.frozen || is_running(built.running, info.name)) return;
+            host.resize(range.count);
+            store.save(trainer.pipeline().stream(), range, flat, host);
+            more.write(info.name + "." + states[i], 0, host.data(), host.size() * sizeof(float));
+          });
     more.sync();
   }
   world.barrier();
@@ -118,12 +127,8 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
     models::SafetensorsWriter::open(aside, weights).commit();
     if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
     fs::copy_file(program.file(), aside / "program.pt2", fs::copy_options::overwrite_existing);
-    const nlohmann::json json{{"step", state.step},
-                              {"epoch", state.position.epoch},
-                              {"next_sequence", state.position.next},
-                              {"settings", state.settings},
-                              {"optimizer_states", states},
-                              {"optimizer_steps", optimizer.steps()}};
+    const nlohmann::json json{{"step", state.step},         {"epoch", state.position.epoch}, {"next_sequence", state.position.next},
+                              {"settings", state.settings}, {"optimizer_states", states},    {"optimizer_steps", optimizer.steps()}};
     write_file_atomically(aside / state_file, json.dump(2) + "\n");
     models::commit_save(folder);
   }
@@ -153,14 +158,16 @@ ProgramState load_program_state(const fs::path& folder, engine::Trainer& trainer
         const engine::ParameterInfo& info = trainer.model().graph().parameters()[range.id];
         if (!moments.find(info.name + "." + states[i])) continue;  // a running statistic
         const auto values = models::stored_floats(moments.at(info.name + "." + states[i]));
-        if (values.size() != static_cast<std::size_t>(info.shape.count())) throw FileError(fmt::format("{}: {} has another size", file.string(), info.name));
+        if (values.size() != static_cast<std::size_t>(info.shape.count()))
+          throw FileError(fmt::format("{}: {} has another size", file.string(), info.name));
         store.load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), values);
       }
     }
   return state;
 }
 
-ProgramOutputs::ProgramOutputs(const std::string& file, const models::ProgramGraph& program, std::int64_t samples, comm::Communicator& world) {
+ProgramOutputs::ProgramOutputs(const std::string& file, const models::ProgramGraph& program, std::int64_t samples,
+                               comm::Communicator& world) {
   const fs::path path = file;
   if (path.extension() != ".safetensors") throw ConfigError(fmt::format("--outputs {}: the file's name must end in .safetensors", file));
   std::vector<models::TensorSpec> tensors;
@@ -188,7 +195,8 @@ void ProgramOutputs::write(std::int64_t first, std::int64_t count, std::span<con
     const auto width = static_cast<std::size_t>(part.width);
     host_.resize(static_cast<std::size_t>(count) * width);
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
-      std::copy_n(rows.data() + i * static_cast<std::size_t>(width_) + static_cast<std::size_t>(part.offset), width, host_.data() + i * width);
+      std::copy_n(rows.data() + i * static_cast<std::size_t>(width_) + static_cast<std::size_t>(part.offset), width,
+                  host_.data() + i * width);
     writer_->write(part.name, static_cast<std::uint64_t>(first) * width * sizeof(float), host_.data(), host_.size() * sizeof(float));
   }
 }

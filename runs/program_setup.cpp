@@ -30,7 +30,8 @@ models::ProgramGraph build_program(const models::Program& program, const models:
   models::ProgramGraph graph = program.build(options);
   models::Program::check(graph, program.file());
   if (needs_loss && !graph.graph->loss_value())
-    throw ConfigError(fmt::format("{}: the program's first output is no scalar: say what to minimise with --loss cross_entropy, mse or bce", program.file()));
+    throw ConfigError(fmt::format("{}: the program's first output is no scalar: say what to minimise with --loss cross_entropy, mse or bce",
+                                  program.file()));
   return graph;
 }
 
@@ -39,8 +40,10 @@ std::vector<std::string> names_of_graph(const std::vector<std::string>& split, c
   std::vector<std::string> names = split;
   for (std::string& name : names) {
     const auto module = std::ranges::find(program.modules, name, &std::pair<std::string, int>::first);
-    const bool has_nodes = std::ranges::any_of(graph.nodes(), [&](const engine::Node& node) { return node.module == name || node.module.starts_with(name + "."); });
-    if (module == program.modules.end() || has_nodes || module->second <= 0 || module->second >= static_cast<int>(graph.nodes().size())) continue;
+    const bool has_nodes = std::ranges::any_of(
+        graph.nodes(), [&](const engine::Node& node) { return node.module == name || node.module.starts_with(name + "."); });
+    if (module == program.modules.end() || has_nodes || module->second <= 0 || module->second >= static_cast<int>(graph.nodes().size()))
+      continue;
     engine::StageCut cut;
     cut.begin = engine::NodeId(module->second);
     name = engine::first_module(graph, cut);
@@ -61,14 +64,17 @@ std::int64_t fit_batch(const DataChoice& data, engine::ParallelOptions& parallel
   if (data.batch_size == 0) return parallel.microbatches * per_rank;
   if (fixed_batch == 0 || data.batch_size == parallel.microbatches * per_rank) return data.batch_size;
   if (data.batch_size % per_rank != 0 || parallel.plan)
-    throw ConfigError(fmt::format("the program was exported for microbatches of {} samples: --batch-size {} is no multiple of {} x --dp {}; choose another, or "
-                                  "export with dynamic_shapes",
-                                  fixed_batch, data.batch_size, fixed_batch, parallel.data));
+    throw ConfigError(fmt::format(
+        "the program was exported for microbatches of {} samples: --batch-size {} is no multiple of {} x --dp {}; choose another, or "
+        "export with dynamic_shapes",
+        fixed_batch, data.batch_size, fixed_batch, parallel.data));
   parallel.microbatches = static_cast<int>(data.batch_size / per_rank);
   return data.batch_size;
 }
 
-ProgramBatches::ProgramBatches(const std::string& file, const ProgramChoice& choice, const DataChoice& data, engine::ParallelOptions& parallel) : seed_(data.seed) {
+ProgramBatches::ProgramBatches(const std::string& file, const ProgramChoice& choice, const DataChoice& data,
+                               engine::ParallelOptions& parallel)
+    : seed_(data.seed) {
   const auto program = models::load_program(file);
   if (data.data != "synthetic") data_ = std::make_shared<models::TensorData>(data.data);
   const models::ProgramGraph built = build_program(*program, build_options(choice, data_.get(), choice.dropout, false), true);
@@ -98,7 +104,8 @@ engine::Batch ProgramBatches::read(std::uint64_t step) const {
     const std::size_t count = samples * static_cast<std::size_t>(value.width);
     for (std::size_t i = 0; i < count; ++i) {
       if (value.kind == engine::ValueKind::tokens)
-        input.tokens.push_back(static_cast<std::int32_t>(models::random_below(seed_ + step, id.index(), i, static_cast<std::uint64_t>(below))));
+        input.tokens.push_back(
+            static_cast<std::int32_t>(models::random_below(seed_ + step, id.index(), i, static_cast<std::uint64_t>(below))));
       else
         input.values.push_back(static_cast<float>(2 * models::random_uniform(seed_ + step, id.index(), i) - 1));
     }

@@ -64,7 +64,8 @@ using TensorSink = std::function<void(const std::string& name, std::vector<float
 using TensorName = std::function<std::string(const engine::ParameterInfo&)>;  // empty: not in the file
 
 // All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
-void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::function<const float*(engine::StageId stage)>& flat, const TensorSink& sink) {
+void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::function<const float*(engine::StageId stage)>& flat,
+               const TensorSink& sink) {
   std::vector<float> host;
   const comm::Mesh& mesh = trainer.mesh();
   for (engine::StageId stage : trainer.model().stages()) {
@@ -249,12 +250,15 @@ void Saving::commit() const {
   if (!part.config.empty()) write_file_atomically(part.aside / (options_.lora ? models::adapter_config_file : "config.json"), part.config);
   write_file_atomically(part.aside / state_file, part.state);
   if (const std::string tensor = part.finite_only ? models::first_not_finite(part.aside) : ""; !tensor.empty())
-    throw Error(fmt::format("{} has a NaN or an infinity after step {}: not saved, {} stays as it was", tensor, step_, part.folder.string()));
+    throw Error(
+        fmt::format("{} has a NaN or an infinity after step {}: not saved, {} stays as it was", tensor, step_, part.folder.string()));
   if (options_.keep > 1) keep_earlier(part.folder, options_.keep);
   models::commit_save(part.folder);
 }
 
-void save_checkpoint(const SaveOptions& options, engine::Trainer& trainer, const RunState& state) { Saving(options, trainer, state).finish(); }
+void save_checkpoint(const SaveOptions& options, engine::Trainer& trainer, const RunState& state) {
+  Saving(options, trainer, state).finish();
+}
 
 void save_checkpoint(const fs::path& folder, engine::Trainer& trainer, const RunState& state) {
   save_checkpoint(SaveOptions{.folder = folder}, trainer, state);

@@ -65,7 +65,8 @@ TrainedGraph make_trained_graph(const TrainingOptions& options, const models::Mo
     const models::Adapter adapter = models::Adapter::open(folder);
     adapter.check(*made.graph);
     if (options.lora.rank > 0 && options.lora.rank != adapter.options().rank)
-      throw ConfigError(fmt::format("--lora-rank {}: {} has rank {}; leave the flag out", options.lora.rank, folder, adapter.options().rank));
+      throw ConfigError(
+          fmt::format("--lora-rank {}: {} has rank {}; leave the flag out", options.lora.rank, folder, adapter.options().rank));
     made.lora = adapter.options();
   } else if (options.lora.rank > 0) {
     made.lora = options.lora;

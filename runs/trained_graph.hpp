@@ -11,7 +11,8 @@ namespace ppengine::runs {
 
 struct TrainedGraph {
   std::shared_ptr<const engine::Graph> graph;
-  std::optional<engine::LoraOptions> lora;  // where there are low-rank terms: from the flags, or from the adapter or checkpoint to go on with
+  std::optional<engine::LoraOptions>
+      lora;  // where there are low-rank terms: from the flags, or from the adapter or checkpoint to go on with
 };
 
 // Whether --freeze and --only leave a parameter of this name out.

@@ -93,11 +93,13 @@ TrainingResult dry_run(const TrainingOptions& options, engine::Trainer& trainer,
   TrainingResult result;
   for (int i = 0; i < 2; ++i) result.last = trainer.step(batches, 0.0);
   comm::Communicator& world = trainer.mesh().world();
-  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()})) result.peak_bytes.push_back(one.front());
+  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
+    result.peak_bytes.push_back(one.front());
   result.idle_share = {result.last.idle_share};
   result.plan = trainer.plan();
   const double seconds = result.last.seconds * double(options.steps);
-  if (world.rank() == 0) listener.planned({result.peak_bytes, options.steps, result.last.tokens * options.steps, result.last.seconds, seconds});
+  if (world.rank() == 0)
+    listener.planned({result.peak_bytes, options.steps, result.last.tokens * options.steps, result.last.seconds, seconds});
   return result;
 }
 

@@ -93,8 +93,8 @@ class TrainingListener {
   virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
   virtual void planned(const DryRun&) {}
   virtual void noticed(const std::string& /*text*/) {}  // a loss spike
-  virtual bool stop_requested() { return false; }  // asked on every rank after every step: one is enough
-  virtual void stopping() {}                       // on every rank: the step is over, a checkpoint is saved where one was asked for
+  virtual bool stop_requested() { return false; }       // asked on every rank after every step: one is enough
+  virtual void stopping() {}                            // on every rank: the step is over, a checkpoint is saved where one was asked for
 };
 
 struct TrainingResult {

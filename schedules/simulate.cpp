@@ -210,8 +210,7 @@ class Simulator {
     const int peer = plan_.rank_of(other.stage);
     const auto& row = plan_.of(peer);
     const auto reached = static_cast<std::ptrdiff_t>(batch_end(peer, next_[peer]));
-    const bool at_message =
-        next_[peer] < row.size() && is_message(row[next_[peer]].type);
+    const bool at_message = next_[peer] < row.size() && is_message(row[next_[peer]].type);
     const auto end = row.begin() + (at_message ? reached : static_cast<std::ptrdiff_t>(next_[peer]));
     return std::find(row.begin(), end, other) != end;
   }

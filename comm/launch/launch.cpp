@@ -181,7 +181,8 @@ class Run {
       if (ends_[r].code == 0) continue;
       // One that has lost a peer has told all others, who have nothing left to wait for.
       const bool told = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
-      deadline_ = std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, options_.patience_after_news) : options_.patience));
+      deadline_ =
+          std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, options_.patience_after_news) : options_.patience));
     }
   }
 

@@ -1,10 +1,11 @@
 // PowerSGD (Vogels et al. 2019): matrices travel as two thin factors, and what that loses is added to the next step's gradients.
+#include <ppengine/engine/gradients/hooks_powersgd.hpp>
+
 #include <cmath>
 #include <map>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
-#include <ppengine/engine/gradients/hooks_powersgd.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/matmul.hpp>
 

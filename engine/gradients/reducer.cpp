@@ -84,8 +84,7 @@ void Reducer::final_gradients(StageId index, std::span<const ParameterId> parame
   for (ParameterId id : parameters) {
     const ParameterRange& range = *stage.store->find(id);
     char& final = stage.final[static_cast<size_t>(&range - stage.store->ranges().data())];
-    if (final)
-      throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[id].name));
+    if (final) throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[id].name));
     final = 1;
     --stage.missing[range.bucket];
   }
@@ -109,8 +108,7 @@ void Reducer::stage_done(StageId index) {
   if (stage.next < stage.buckets.size())
     for (const ParameterRange& range : stage.store->ranges())
       if (range.bucket == stage.next && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
-        throw Error(
-            fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[range.id].name));
+        throw Error(fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[range.id].name));
 }
 
 void Reducer::wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition) {

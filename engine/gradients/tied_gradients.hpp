@@ -19,7 +19,7 @@ class TiedGradients {
  private:
   struct Tied {
     ParameterId parameter;
-    size_t count;             // of what this rank holds of it
+    size_t count;                 // of what this rank holds of it
     std::vector<StageId> stages;  // ascending; the first one sums
     int tag() const { return (1 << 28) + parameter.number(); }
     size_t bytes() const { return count * sizeof(float); }

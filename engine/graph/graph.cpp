@@ -27,13 +27,9 @@ std::string Graph::qualified(const std::string& name) const {
   return name.empty() ? scope_ : scope_ + "." + name;
 }
 
-Value Graph::tokens(const std::string& name) {
-  return values_.push_back({.name = name, .kind = ValueKind::tokens});
-}
+Value Graph::tokens(const std::string& name) { return values_.push_back({.name = name, .kind = ValueKind::tokens}); }
 
-Value Graph::input(const std::string& name, int64_t width) {
-  return values_.push_back({.name = name, .width = width});
-}
+Value Graph::input(const std::string& name, int64_t width) { return values_.push_back({.name = name, .width = width}); }
 
 namespace {
 
@@ -127,7 +123,8 @@ Value Graph::embedding(Value ids, const std::string& module, const EmbeddingOpti
   const std::string name = qualified(module);
   if (info(ids).kind != ValueKind::tokens)
     throw ConfigError(fmt::format("{}: expected tokens [batch,length], got activations from {}", name, info(ids).name));
-  std::vector<ParameterId> parameters{add_parameter({name + ".weight", {options.vocabulary, options.width}, Init::normal, options.init_scale})};
+  std::vector<ParameterId> parameters{
+      add_parameter({name + ".weight", {options.vocabulary, options.width}, Init::normal, options.init_scale})};
   if (options.positions > 0)
     parameters.push_back(add_parameter(
         {qualified(options.position_module) + ".weight", {options.positions, options.width}, Init::normal, options.init_scale}));

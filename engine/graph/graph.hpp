@@ -31,7 +31,7 @@ struct ValueInfo {
   std::string name;  // of the module that makes it, or of the input
   ValueKind kind = ValueKind::activation;
   int64_t width = 1;
-  int64_t fixed = 0;  // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
+  int64_t fixed = 0;     // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
   NodeId producer = {};  // none: an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
@@ -49,8 +49,8 @@ struct ParameterInfo {
   // The two dimensions of a linear's weight, and how the file has them. Others are not transposed.
   bool linear_weight = false;
   ops::WeightLayout file_layout = ops::WeightLayout::out_in;
-  bool fixed_layout = false;  // used in another way too (a tied embedding): stays as in the file
-  bool frozen = false;        // not trained: no weight half, no gradient, no optimizer state, no bucket
+  bool fixed_layout = false;        // used in another way too (a tied embedding): stays as in the file
+  bool frozen = false;              // not trained: no weight half, no gradient, no optimizer state, no bucket
   ops::WeightStorage storage = {};  // of a frozen linear's weight: how it is kept, where not in f32
   bool is_packed() const { return storage.format != ops::WeightFormat::f32; }
   Placement placement = {};
@@ -156,8 +156,8 @@ class Graph {
   Value tensor_input(const std::string& name, int64_t width, ValueKind kind);
   ParameterInfo& parameter_info(ParameterId id) { return parameters_[id]; }
 
-  void loss(Value value);                                                // what training minimises
-  void output(Value value);                                              // what inference gives
+  void loss(Value value);    // what training minimises
+  void output(Value value);  // what inference gives
   // Parameters for which it says so are not trained any more; what only they would need a gradient for gets none.
   void freeze(const std::function<bool(const ParameterInfo&)>& which);
   // Freezes parameters that the loss depends on in no way that gives a gradient; those that `but` names stay as they are.

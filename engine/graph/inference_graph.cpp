@@ -121,8 +121,8 @@ class GraphFuser {
   ops::WeightStorage weights_;
   Graph to_;
   IdVector<Value, std::vector<NodeId>> users_;  // by value: nodes that read it
-  IdVector<NodeId, NodeId> carried_;             // by node
-  IdVector<Value, Value> values_;                // by value of the old graph
+  IdVector<NodeId, NodeId> carried_;            // by node
+  IdVector<Value, Value> values_;               // by value of the old graph
 };
 
 InferenceGraph inference_graph(const ops::Device& device, const Graph& graph, const std::vector<StageCut>& cuts,

@@ -16,9 +16,7 @@
 namespace ppengine::engine {
 namespace {
 
-bool is_linear(const Node& node) {
-  return node.op->is_linear() && !node.module.ends_with(".lora_A") && !node.module.ends_with(".lora_B");
-}
+bool is_linear(const Node& node) { return node.op->is_linear() && !node.module.ends_with(".lora_A") && !node.module.ends_with(".lora_B"); }
 bool fits(const std::string& module, const std::string& target) { return module == target || module.ends_with("." + target); }
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
@@ -92,8 +90,9 @@ class GraphAdapter {
     const std::int64_t rank = side_by_side_ ? to_.info(mask).width : options.rank_of(node.module);
     const auto in = to_.info(src).width;
     if (options.dropout > 0 && !side_by_side_)
-      src = to_.add_node(node.module + ".lora_dropout",
-                         make_dropout_node(in, static_cast<float>(options.dropout), hash_text(node.module + ".lora_dropout")), {src}, {}, in);
+      src =
+          to_.add_node(node.module + ".lora_dropout",
+                       make_dropout_node(in, static_cast<float>(options.dropout), hash_text(node.module + ".lora_dropout")), {src}, {}, in);
     Value low = linear(src, node.module + ".lora_A", rank, Init::uniform, 1.0f / std::sqrt(static_cast<float>(in)));
     const auto factor = static_cast<float>(options.scale(node.module));
     if (side_by_side_)
@@ -155,7 +154,8 @@ std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std:
   }
   for (size_t i = 0; i < targets.size(); ++i)
     if (!used[i])
-      throw ConfigError(fmt::format("--lora-targets: the model has no linear '{}'; it has {}, or all-linear", targets[i], fmt::join(names, ", ")));
+      throw ConfigError(
+          fmt::format("--lora-targets: the model has no linear '{}'; it has {}, or all-linear", targets[i], fmt::join(names, ", ")));
   return found;
 }
 

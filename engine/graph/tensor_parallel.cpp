@@ -196,8 +196,7 @@ class GraphSharder {
       throw ConfigError(fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));
     const int64_t in = to_.info(src.value).width;
     // One for all that read the value: its gradient is summed over ranks once.
-    if (!src.copied)
-      src.copied = meet(src.has == Has::rows ? TensorMeeting::copy_rows : TensorMeeting::copy, node.module, src.value, in);
+    if (!src.copied) src.copied = meet(src.has == Has::rows ? TensorMeeting::copy_rows : TensorMeeting::copy, node.module, src.value, in);
     divide_weight(node, rule, sections);
     const bool bias = node.parameters.size() > 1;
     if (bias) divide(node.parameters[1], 0, sections);
@@ -261,7 +260,7 @@ class GraphSharder {
   Graph to_;
   int rank_, ranks_;
   bool rows_;
-  std::vector<bool> matched_;  // by rule
+  std::vector<bool> matched_;      // by rule
   IdVector<Value, Place> places_;  // by value of the whole graph
 };
 

@@ -70,8 +70,8 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
 
 }  // namespace
 
-IdVector<NodeId, double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type, int64_t batch,
-                                           int64_t length, comm::Communicator& world) {
+IdVector<NodeId, double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type,
+                                                int64_t batch, int64_t length, comm::Communicator& world) {
   CompileOptions options;
   options.batch = batch;
   options.length = length;

@@ -54,8 +54,8 @@ std::vector<DeviceModel> read_devices(const std::string& text, const std::string
     models.push_back(read_device(file));
   return models;
 } catch (const nlohmann::json::exception& e) {
-  throw FileError(fmt::format("{}: not a device description ({}); 'ppengine plan --on list' prints those that are known, in the same form", origin,
-                              e.what()));
+  throw FileError(fmt::format("{}: not a device description ({}); 'ppengine plan --on list' prints those that are known, in the same form",
+                              origin, e.what()));
 } catch (const FileError& e) {
   throw FileError(fmt::format("{}: {}", origin, e.what()));
 }

@@ -27,8 +27,10 @@ class Bench {
       for (int i = 0; i < times; ++i) run();
       stream_.wait();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      if (round > 0) rounds.push_back(world_.allreduce_value(took.count() / times, comm::Reduce::max));  // the first warms up
-      else world_.allreduce_value(0.0, comm::Reduce::max);
+      if (round > 0)
+        rounds.push_back(world_.allreduce_value(took.count() / times, comm::Reduce::max));  // the first warms up
+      else
+        world_.allreduce_value(0.0, comm::Reduce::max);
     }
     return spread_of(rounds).median;
   }
@@ -60,15 +62,24 @@ double add_rate(const Bench& bench, ops::Stream& stream, int64_t count, int time
 }
 
 double attention_rate(const Bench& bench, ops::Stream& stream, ops::Type type) {
-  const ops::AttentionSpec spec{.batch = 1, .length = 256, .heads = 8, .kv_heads = 8, .head_dim = 64, .q_stride = 1536, .k_stride = 1536,
-                                .v_stride = 1536, .scale = 0.125f, .type = type};
+  const ops::AttentionSpec spec{.batch = 1,
+                                .length = 256,
+                                .heads = 8,
+                                .kv_heads = 8,
+                                .head_dim = 64,
+                                .q_stride = 1536,
+                                .k_stride = 1536,
+                                .v_stride = 1536,
+                                .scale = 0.125f,
+                                .type = type};
   const auto op = ops::Attention::make(stream.device(), spec);
   const size_t element = ops::size_of(type), row = 512 * element, packed = 256 * 3 * row, out = 256 * row;
   ops::Buffer memory(stream.device_ptr(), 2 * packed + 2 * out + ops::align_up(op->saved_bytes()) + op->workspace_bytes() + 64);
   stream.zero(memory.data(), memory.bytes());
   std::byte* const qkv = memory.at(0);
   std::byte *const dst = memory.at(packed), *const diff_dst = memory.at(packed + out), *const diff = memory.at(packed + 2 * out);
-  std::byte *const saved = memory.at(2 * packed + 2 * out), *const workspace = memory.at(2 * packed + 2 * out + ops::align_up(op->saved_bytes()));
+  std::byte *const saved = memory.at(2 * packed + 2 * out), *const workspace =
+                                                                memory.at(2 * packed + 2 * out + ops::align_up(op->saved_bytes()));
   const double taken = bench.seconds(4, [&] {
     op->forward(stream, qkv, qkv + row, qkv + 2 * row, dst, saved, workspace);
     op->backward(stream, qkv, qkv + row, qkv + 2 * row, dst, diff_dst, saved, diff, diff + row, diff + 2 * row, workspace);
@@ -109,8 +120,10 @@ DeviceModel measure_device(ops::Stream& stream, ops::Type type, comm::Communicat
     const auto message = [&](size_t bytes) {
       return bench.seconds(4, [&] {
         if (world.rank() > 1) return;
-        if (world.rank() == 0) world.send(memory.data(), bytes, 1, 1).wait();
-        else world.recv(memory.data(), bytes, 0, 1).wait();
+        if (world.rank() == 0)
+          world.send(memory.data(), bytes, 1, 1).wait();
+        else
+          world.recv(memory.data(), bytes, 0, 1).wait();
       });
     };
     model.latency = message(64);

@@ -65,9 +65,9 @@ Prediction predict(const Graph& graph, const std::vector<StageCut>& stages, cons
     const double last = all * std::min(1.0, bucket_bytes / std::max(gradient_bytes, 1.0));
     result.reduction = std::max(result.reduction, std::max(last, all - backward[rank]));
     const double mine = parameters[rank] / (options.sharded ? options.data : 1);
-    result.optimizer = std::max(result.optimizer, device.optimizer > 0 ? mine / device.optimizer
-                                                                       : mine * (adamw_bytes + (narrow ? 2 : 0)) /
-                                                                             (device.bandwidth * device.memory_reached));
+    result.optimizer = std::max(
+        result.optimizer, device.optimizer > 0 ? mine / device.optimizer
+                                               : mine * (adamw_bytes + (narrow ? 2 : 0)) / (device.bandwidth * device.memory_reached));
     result.weight_bytes = std::max(result.weight_bytes, weights[rank]);
   }
   return result;

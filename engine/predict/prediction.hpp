@@ -18,14 +18,14 @@ struct PredictionOptions {
 };
 
 struct Prediction {
-  schedules::Costs costs;                  // of the plan's actions, in seconds
-  double pipeline = 0;                     // seconds of the plan
-  double reduction = 0;                    // of gradients over data-parallel ranks, as far as nothing hides it
-  double optimizer = 0;                    // of the slowest rank
-  double idle_share = 0;                   // of the plan, all ranks
-  double flops = 0;                        // of a step, all ranks together
-  double weight_bytes = 0;                 // of the rank with the most
-  std::map<std::string, double> by_kind;   // seconds of all ranks of the plan, as profiles count them
+  schedules::Costs costs;                 // of the plan's actions, in seconds
+  double pipeline = 0;                    // seconds of the plan
+  double reduction = 0;                   // of gradients over data-parallel ranks, as far as nothing hides it
+  double optimizer = 0;                   // of the slowest rank
+  double idle_share = 0;                  // of the plan, all ranks
+  double flops = 0;                       // of a step, all ranks together
+  double weight_bytes = 0;                // of the rank with the most
+  std::map<std::string, double> by_kind;  // seconds of all ranks of the plan, as profiles count them
   double step() const { return pipeline + reduction + optimizer; }
   schedules::Costs costs_in_milliseconds() const;
 };

@@ -67,8 +67,7 @@ class Counter {
   bool is_added_by_producer(const Node& node) const {
     return node.op->is_sum() && std::ranges::any_of(node.inputs, [&](Value value) {
              const NodeId producer = info(value).producer;
-             return stage_.contains(producer) && uses_[value] == 1 &&
-                    graph_.nodes()[producer].op->adds_residual();
+             return stage_.contains(producer) && uses_[value] == 1 && graph_.nodes()[producer].op->adds_residual();
            });
   }
 
@@ -84,8 +83,8 @@ class Counter {
       return;  // its gradient is passed on as it is
     }
     if (const auto exchange = exchanges().find(kind); exchange != exchanges().end()) {
-      const double whole = double(options_.batch * options_.length) * double(std::max(info(node.output).width, info(node.inputs[0]).width)) *
-                           double(options_.type_bytes);
+      const double whole = double(options_.batch * options_.length) *
+                           double(std::max(info(node.output).width, info(node.inputs[0]).width)) * double(options_.type_bytes);
       if (exchange->second.forward > 0)
         result_.forward.push_back({.kind = kind, .bytes = 2 * whole, .exchanged = exchange->second.forward * whole});
       if (exchange->second.backward > 0 && needs_gradient)
@@ -106,7 +105,8 @@ class Counter {
       input.kind += " dX";
       if (attention) input.flops *= 2.5;  // scores again, and two products for each of the two
       const bool reads_inputs = kind != "linear";
-      input.bytes = out + (table ? 0 : weights) + (reads_inputs ? input_bytes(node, false) : 0) + (attention ? out : 0) + input_bytes(node, true);
+      input.bytes =
+          out + (table ? 0 : weights) + (reads_inputs ? input_bytes(node, false) : 0) + (attention ? out : 0) + input_bytes(node, true);
       if (input.columns > 0) input.columns = double(info(node.inputs[0]).width);
       result_.backward_input.push_back(input);
     }
@@ -128,6 +128,8 @@ class Counter {
 
 }  // namespace
 
-StageWork count_work(const Graph& graph, const StageCut& stage, const WorkOptions& options) { return Counter(graph, stage, options).count(); }
+StageWork count_work(const Graph& graph, const StageCut& stage, const WorkOptions& options) {
+  return Counter(graph, stage, options).count();
+}
 
 }  // namespace ppengine::engine

@@ -157,8 +157,7 @@ struct CompiledStage::Builder {
   }
   bool reads(const Program& program, Region region) const {
     return std::ranges::any_of(program, [&](const Instruction& one) {
-      return std::ranges::any_of(one.reads,
-                                 [&](BufferId id) { return id != no_buffer && stage.buffers_[id].region == region; });
+      return std::ranges::any_of(one.reads, [&](BufferId id) { return id != no_buffer && stage.buffers_[id].region == region; });
     });
   }
 
@@ -333,8 +332,7 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
   constants_ = ops::Buffer(device, bytes, counter);
   ops::Stream stream(device);
   for (const auto& [name, constant] : builder.emit.constants())
-    stream.copy(constants_.at(buffers_[constant.first].offset), constant.second.data(),
-                constant.second.size() * sizeof(float));
+    stream.copy(constants_.at(buffers_[constant.first].offset), constant.second.data(), constant.second.size() * sizeof(float));
   stream.wait();
 }
 

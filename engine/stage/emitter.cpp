@@ -17,16 +17,13 @@ BufferId find(const std::map<Value, BufferId>& map, Value id) {
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, Buffers& buffers, ops::Type type, int64_t rows)
-    : graph_(graph), buffers_(buffers), type_(type) {
+Emitter::Emitter(const Graph& graph, Buffers& buffers, ops::Type type, int64_t rows) : graph_(graph), buffers_(buffers), type_(type) {
   int parts = 1;
   for (const ValueInfo& info : graph.values()) parts = std::max(parts, info.row_parts);
   rows_ = (rows + parts - 1) / parts * parts;
 }
 
-BufferId Emitter::make(size_t bytes) {
-  return buffers_.push_back({.bytes = bytes});
-}
+BufferId Emitter::make(size_t bytes) { return buffers_.push_back({.bytes = bytes}); }
 
 size_t Emitter::value_bytes(Value id) const {
   const ValueInfo& info = graph_.values()[id];

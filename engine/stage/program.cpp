@@ -121,8 +121,7 @@ void execute_together(const Program& first, const Run& first_run, const Program&
   }
 }
 
-Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input,
-                     const Program& weight) {
+Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input, const Program& weight) {
   IdVector<BufferId, unsigned> uses(buffers.size());
   mark(uses, forward, in_forward);
   mark(uses, full, in_full);

@@ -118,7 +118,6 @@ struct Layout {
   size_t activations = 0, gradients = 0, workspace = 0;  // bytes of one block each
 };
 // split: the programs I and W (may be empty); full: B (may be empty).
-Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input,
-                     const Program& weight);
+Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input, const Program& weight);
 
 }  // namespace ppengine::engine

@@ -1,5 +1,5 @@
-// Batch norm over [batch, channels, ...]: measured in training, over one rank's microbatch or over those of all data-parallel ranks; running
-// statistics otherwise.
+// Batch norm over [batch, channels, ...]: measured in training, over one rank's microbatch or over those of all data-parallel ranks;
+// running statistics otherwise.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ void mean_over_ranks(const Run& run, BufferId from, BufferId to, std::int64_t co
 
 TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how) {
   const TensorRef src = dense(read(from));
-  if (!src.shape[1].constant()) throw ConfigError(fmt::format("batch_norm: only the first dimension may be the batch, not {}", src.shape[1].text()));
+  if (!src.shape[1].constant())
+    throw ConfigError(fmt::format("batch_norm: only the first dimension may be the batch, not {}", src.shape[1].text()));
   const std::int64_t channels = src.shape[1].fixed;
   const Dim spatial = count_of({src.shape.begin() + 2, src.shape.end()}), per_channel = src.shape[0] * spatial;
   const bool affine = how.gamma.exists(), tracks = how.mean.exists();
@@ -52,7 +53,8 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
     const Access whole = dense_access(dims), by_channel{0, {0, 1, 0}, 'f'};
     const Access reduced{0, {s, channels * s, 1}, 'f'}, reduced_channel{0, {1, 0, 0}, 'f'};  // kept: channel; reduced: sample, place
     const auto sums = [=](Emitter& emit, const char* code, std::vector<Access> inputs, float scale) {
-      return make_reduce(emit.kernels(), {.kept = {channels}, .reduced = {n, s}, .inputs = std::move(inputs), .code = code, .scale = scale});
+      return make_reduce(emit.kernels(),
+                         {.kept = {channels}, .reduced = {n, s}, .inputs = std::move(inputs), .code = code, .scale = scale});
     };
     const auto statistics = [=](Emitter& emit) {
       if (measures) return std::pair(emit.saved("mean", bytes), emit.saved("variance", bytes));
@@ -69,27 +71,37 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
           emit_launch(emit, true, sums(emit, "const float x = v0;", {reduced}, part), {x}, {mean});
         if (how.over_ranks) emit.forward({mean}, {mean}, [=](const Run& run) { mean_over_ranks(run, mean, mean, channels); });
         if (on_cpu)
-          emit.forward({x, mean}, {variance}, [=](const Run& run) { on_cpu->variance(run.stream, run.as<float>(x), run.as<float>(mean), run.as<float>(variance)); });
+          emit.forward({x, mean}, {variance}, [=](const Run& run) {
+            on_cpu->variance(run.stream, run.as<float>(x), run.as<float>(mean), run.as<float>(variance));
+          });
         else
-          emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean}, {variance});
-        if (how.over_ranks) emit.forward({variance}, {variance}, [=](const Run& run) { mean_over_ranks(run, variance, variance, channels); });
+          emit_launch(emit, true, sums(emit, "const float x = (v0 - v1) * (v0 - v1);", {reduced, reduced_channel}, part), {x, mean},
+                      {variance});
+        if (how.over_ranks)
+          emit.forward({variance}, {variance}, [=](const Run& run) { mean_over_ranks(run, variance, variance, channels); });
       }
       if (updates) {
         const auto [running_mean, running_variance] = running(emit);
         const Access one = dense_access({channels});
-        const Launch update = make_map(emit.kernels(), {.dims = {channels}, .inputs = {one, one, one, one}, .outputs = {one, one},
-                                                        .code = fmt::format("      r0 = v2 * {0} + v0 * {1}; r1 = v3 * {0} + v1 * {1} * s;\n",
-                                                                            number_text(1.0 - how.momentum), number_text(how.momentum))});
+        const Launch update =
+            make_map(emit.kernels(), {.dims = {channels},
+                                      .inputs = {one, one, one, one},
+                                      .outputs = {one, one},
+                                      .code = fmt::format("      r0 = v2 * {0} + v0 * {1}; r1 = v3 * {0} + v1 * {1} * s;\n",
+                                                          number_text(1.0 - how.momentum), number_text(how.momentum))});
         emit.forward({mean, variance, running_mean, running_variance}, {running_mean, running_variance}, [=](const Run& run) {
           const double all = double(count) * (run.data ? run.data->size() : 1), unbiased = all / std::max(all - 1.0, 1.0);
-          update(run.stream, {run.at(mean), run.at(variance), run.at(running_mean), run.at(running_variance), run.at(running_mean), run.at(running_variance)},
+          update(run.stream,
+                 {run.at(mean), run.at(variance), run.at(running_mean), run.at(running_variance), run.at(running_mean),
+                  run.at(running_variance)},
                  static_cast<float>(unbiased));
         });
       }
       if (on_cpu) {
         const BufferId gamma = affine ? emit.parameter(0) : no_buffer, beta = affine ? emit.parameter(1) : no_buffer;
         return emit.forward({x, mean, variance, gamma, beta}, {y}, [=, m = mean, v = variance](const Run& run) {
-          on_cpu->forward(run.stream, run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(gamma), run.as<float>(beta), run.as<float>(y));
+          on_cpu->forward(run.stream, run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(gamma), run.as<float>(beta),
+                          run.as<float>(y));
         });
       }
       MapSpec spec{.dims = dims, .inputs = {whole, by_channel, by_channel}, .outputs = {whole}, .code = {}};
@@ -109,15 +121,18 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
       const BufferId sum = emit.saved("sum", bytes), product = emit.saved("product", bytes);
       if (on_cpu) {
         emit.input_half({g, x, mean, variance}, {sum, product}, [=, m = mean, v = variance](const Run& run) {
-          on_cpu->sums(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(sum), run.as<float>(product));
+          on_cpu->sums(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(sum),
+                       run.as<float>(product));
         });
       } else {
         emit_launch(emit, false, sums(emit, "const float x = v0;", {reduced}, 1.0f), {g}, {sum});
         const std::string code = fmt::format("const float x = v0 * (v1 - v2) * sycl::rsqrt(v3 + {});", eps);
-        emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f), {g, x, mean, variance}, {product});
+        emit_launch(emit, false, sums(emit, code.c_str(), {reduced, reduced, reduced_channel, reduced_channel}, 1.0f),
+                    {g, x, mean, variance}, {product});
       }
       if (const GradientTarget target = emit.begin_gradient(0, false)) {
-        MapSpec spec{.dims = dims, .inputs = {whole, whole, by_channel, by_channel, by_channel, by_channel}, .outputs = {whole}, .code = {}};
+        MapSpec spec{
+            .dims = dims, .inputs = {whole, whole, by_channel, by_channel, by_channel, by_channel}, .outputs = {whole}, .code = {}};
         BufferId sum_of_all = sum, product_of_all = product;
         if (measures && how.over_ranks) {  // weights' gradients are summed by data-parallel ranks anyway, from each one's own
           sum_of_all = emit.workspace(bytes), product_of_all = emit.workspace(bytes);
@@ -127,10 +142,11 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
           });
         }
         if (on_cpu) {
-          const BufferId gamma = affine ? emit.parameter(0) : no_buffer, total = measures ? sum_of_all : no_buffer, along = measures ? product_of_all : no_buffer;
+          const BufferId gamma = affine ? emit.parameter(0) : no_buffer, total = measures ? sum_of_all : no_buffer,
+                         along = measures ? product_of_all : no_buffer;
           emit.input_half({g, x, mean, variance, total, along, gamma}, {target.diff}, [=, m = mean, v = variance](const Run& run) {
-            on_cpu->backward_input(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(total), run.as<float>(along),
-                                   run.as<float>(gamma), run.as<float>(target.diff));
+            on_cpu->backward_input(run.stream, run.as<float>(g), run.as<float>(x), run.as<float>(m), run.as<float>(v), run.as<float>(total),
+                                   run.as<float>(along), run.as<float>(gamma), run.as<float>(target.diff));
           });
         }
         std::vector<BufferId> inputs{g, x, mean, variance, sum_of_all, product_of_all};
@@ -158,10 +174,11 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
     return TensorEmission{forward, backward};
   };
   const TensorRef made = add_node("batch_norm", {src}, parameters, src.shape, 'f', compile,
-                  [count = count_of(src.shape)](std::int64_t samples) { return 10.0 * double(count.at(samples)); });
+                                  [count = count_of(src.shape)](std::int64_t samples) { return 10.0 * double(count.at(samples)); });
   if (tracks)  // keeps them in the stage; nothing ever runs it, so that no gradient and no update reaches them
-    add_node("running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {channels}, 'f',
-             [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; }, [](std::int64_t) { return 0.0; });
+    add_node(
+        "running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {channels}, 'f',
+        [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; }, [](std::int64_t) { return 0.0; });
   return made;
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 class TensorNode final : public NodeOp {
  public:
-  TensorNode(std::string kind, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops, IndexLimit limit,
-             TensorTraits traits)
+  TensorNode(std::string kind, std::function<TensorEmission(const TensorCompile&)> compile, std::function<double(std::int64_t)> flops,
+             IndexLimit limit, TensorTraits traits)
       : kind_(std::move(kind)), compile_(std::move(compile)), flops_(std::move(flops)), limit_(limit), traits_(traits) {}
   bool changes_state() const override { return traits_.changes_state; }
   const char* kind() const override { return kind_.c_str(); }
@@ -86,8 +86,8 @@ TensorRef dense_ref(int value, const Dims& shape, char type) {
   return {.value = value, .shape = shape, .type = type, .strides = dense_strides(shape), .elements = count_of(shape)};
 }
 
-TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters, const Dims& shape,
-                                  char type, std::function<TensorEmission(const TensorCompile&)> compile,
+TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>& inputs, const std::vector<int>& parameters,
+                                  const Dims& shape, char type, std::function<TensorEmission(const TensorCompile&)> compile,
                                   std::function<double(std::int64_t)> flops, bool differentiable, ValueKind kind_of_value, IndexLimit limit,
                                   TensorTraits traits) {
   const Dim count = count_of(shape);
@@ -98,23 +98,25 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
   if (fixed_batch_ > 0)
     compile = [inner = std::move(compile), samples = fixed_batch_](const TensorCompile& c) {
       if (c.samples != samples)
-        throw ConfigError(fmt::format("the program was exported for {} samples, a microbatch has {}: choose --batch-size and --microbatches so "
-                                      "that a microbatch has {}, or export with dynamic_shapes",
-                                      samples, c.samples, samples));
+        throw ConfigError(
+            fmt::format("the program was exported for {} samples, a microbatch has {}: choose --batch-size and --microbatches so "
+                        "that a microbatch has {}, or export with dynamic_shapes",
+                        samples, c.samples, samples));
       return inner(c);
     };
   const bool even = fixed_batch_ > 0 && count.fixed % fixed_batch_ == 0;
   const std::int64_t width = even ? count.fixed / fixed_batch_ : count.batch, beside = even ? 0 : count.fixed;
   const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit, traits), values,
-                                 std::vector<ParameterId>(parameters.begin(), parameters.end()),
-                                 width, beside, what, differentiable);
+                                 std::vector<ParameterId>(parameters.begin(), parameters.end()), width, beside, what, differentiable);
   return dense_ref(made.number(), shape, type);
 }
 
 TensorRef TensorBuilder::input(const std::string& name, const Dims& shape, char type) {
   const Dim count = count_of(shape);
-  if (count.fixed != 0 && (fixed_batch_ == 0 || shape.empty() || !shape[0].is(fixed_batch_))) throw ConfigError(fmt::format("the input '{}' {} has no batch in its first dimension", name, text_of(shape)));
-  const Value made = graph_.tensor_input(name, fixed_batch_ > 0 ? count.fixed / fixed_batch_ : count.batch, type == 'f' ? ValueKind::activation : ValueKind::tokens);
+  if (count.fixed != 0 && (fixed_batch_ == 0 || shape.empty() || !shape[0].is(fixed_batch_)))
+    throw ConfigError(fmt::format("the input '{}' {} has no batch in its first dimension", name, text_of(shape)));
+  const Value made = graph_.tensor_input(name, fixed_batch_ > 0 ? count.fixed / fixed_batch_ : count.batch,
+                                         type == 'f' ? ValueKind::activation : ValueKind::tokens);
   return dense_ref(made.number(), shape, type);
 }
 
@@ -163,7 +165,8 @@ TensorRef TensorBuilder::constant(std::vector<std::int32_t> bits, const Dims& sh
     return TensorEmission{[=, output = c.node.output](Emitter& emit) {
                             emit.set_value(output, emit.constant(name, [&] {
                               std::vector<float> table(bits.size());
-                              std::transform(bits.begin(), bits.end(), table.begin(), [](std::int32_t one) { return std::bit_cast<float>(one); });
+                              std::transform(bits.begin(), bits.end(), table.begin(),
+                                             [](std::int32_t one) { return std::bit_cast<float>(one); });
                               return table;
                             }));
                           },
@@ -174,8 +177,9 @@ TensorRef TensorBuilder::constant(std::vector<std::int32_t> bits, const Dims& sh
 
 TensorRef TensorBuilder::arange(const Dim& count, double start, double step, char type) {
   const auto compile = [=](const TensorCompile& c) {
-    const std::string value = type == 'f' ? fmt::format("{} + (float)i * {}", number_text(start), number_text(step))
-                                          : fmt::format("{} + (int)i * {}", static_cast<std::int64_t>(start), static_cast<std::int64_t>(step));
+    const std::string value = type == 'f'
+                                  ? fmt::format("{} + (float)i * {}", number_text(start), number_text(step))
+                                  : fmt::format("{} + (int)i * {}", static_cast<std::int64_t>(start), static_cast<std::int64_t>(step));
     return TensorEmission{[=, samples = c.samples](Emitter& emit) {
                             const Launch launch = make_loop(emit.kernels(), count.at(samples), 1,
                                                             fmt::format("(({}*)p0)[i] = {};", type == 'f' ? "float" : "int", value), {});
@@ -195,7 +199,8 @@ TensorRef TensorBuilder::full(const Dims& shape, double value, char type) {
 }
 
 TensorRef TensorBuilder::permute(const TensorRef& src, const std::vector<int>& order) {
-  if (order.size() != src.shape.size()) throw ConfigError(fmt::format("an order of {} dimensions for {}", order.size(), text_of(src.shape)));
+  if (order.size() != src.shape.size())
+    throw ConfigError(fmt::format("an order of {} dimensions for {}", order.size(), text_of(src.shape)));
   TensorRef out = src;
   for (std::size_t i = 0; i < order.size(); ++i) {
     out.shape[i] = src.shape[static_cast<std::size_t>(order[i])];
@@ -326,7 +331,8 @@ void give_gradient(Emitter& emit, std::size_t k, const TensorRef& ref, const Dim
       const std::size_t bytes = static_cast<std::size_t>(ref.elements.at(samples)) * sizeof(float);
       emit.input_half({}, {target.diff}, [=](const Run& run) { run.stream.zero(run.at(target.diff), bytes); });
     }
-    const Launch launch = make_map(emit.kernels(), {.dims = kept, .inputs = {dense_access(kept)}, .outputs = {to}, .code = "      r0 = v0;\n"});
+    const Launch launch =
+        make_map(emit.kernels(), {.dims = kept, .inputs = {dense_access(kept)}, .outputs = {to}, .code = "      r0 = v0;\n"});
     emit_launch(emit, false, launch, {summed}, {target.diff});
   }
   emit.finish_gradient(k, target);

@@ -45,7 +45,8 @@ TensorRef TensorBuilder::elementwise(Expression expression, std::vector<TensorRe
       node.inputs[k] = read(node.inputs[k]);
   }
   // What gives no gradient stays a node of its own where its inputs want one: they must not be taken for trained.
-  const bool wanted = std::ranges::any_of(node.inputs, [&](const TensorRef& one) { return graph_.values()[Value(one.value)].needs_gradient; });
+  const bool wanted =
+      std::ranges::any_of(node.inputs, [&](const TensorRef& one) { return graph_.values()[Value(one.value)].needs_gradient; });
   const std::size_t number = made_count_++;
   if (number < fused_.size() && fused_[number] && (!wanted || (type == 'f' && node.expression.differentiable()))) {
     TensorRef later = dense_ref(-2 - static_cast<int>(pending_.size()), node.shape, type);

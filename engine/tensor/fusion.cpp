@@ -52,7 +52,8 @@ class Joined {
 }  // namespace
 
 bool same_view(const TensorRef& a, const TensorRef& b) {
-  return a.value == b.value && a.parameter == b.parameter && a.type == b.type && a.shape == b.shape && a.strides == b.strides && a.offset == b.offset;
+  return a.value == b.value && a.parameter == b.parameter && a.type == b.type && a.shape == b.shape && a.strides == b.strides &&
+         a.offset == b.offset;
 }
 
 std::vector<bool> FusionPlan::into_reader(const Graph& graph) const {

@@ -20,7 +20,8 @@ struct Access {
 class Launch {
  public:
   Launch() = default;
-  Launch(std::shared_ptr<ops::GeneratedKernels> kernels, int kernel, std::size_t groups, std::size_t size, const ops::KernelNumbers& numbers)
+  Launch(std::shared_ptr<ops::GeneratedKernels> kernels, int kernel, std::size_t groups, std::size_t size,
+         const ops::KernelNumbers& numbers)
       : kernels_(std::move(kernels)), kernel_(kernel), groups_(groups), size_(size), numbers_(numbers) {}
   void operator()(ops::Stream& stream, std::vector<void*> pointers) const {
     kernels_->launch(stream, kernel_, groups_, size_, pointers, numbers_);

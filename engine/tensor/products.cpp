@@ -176,10 +176,9 @@ TensorRef TensorBuilder::linear(const TensorRef& from, const TensorRef& weight, 
     };
     return TensorEmission{forward, backward};
   };
-  return add_node(
-      "linear", {src}, parameters, out, 'f', compile,
-      [=](std::int64_t samples) { return 2.0 * double(rows.at(samples)) * double(in) * double(outs); }, true, ValueKind::activation, {},
-      {.adds_residual = true});
+  return add_node("linear", {src}, parameters, out, 'f', compile,
+                  [=](std::int64_t samples) { return 2.0 * double(rows.at(samples)) * double(in) * double(outs); }, true,
+                  ValueKind::activation, {}, {.adds_residual = true});
 }
 
 TensorRef TensorBuilder::layer_norm(const TensorRef& from, std::int64_t width, const TensorRef& gamma, const TensorRef& beta,

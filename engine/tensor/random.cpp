@@ -15,13 +15,17 @@ TensorRef TensorBuilder::random(const Dims& shape, bool normal) {
     // Numbers that belong to no sample are drawn anew for each microbatch.
     const std::int64_t per_sample = even ? count.fixed / fixed_batch : count.batch > 0 ? count.batch : elements;
     const auto forward = [=](Emitter& emit) {
-      const char* uniform = "const RandomWords r = philox((unsigned long)q.n[14], (unsigned long)(i + q.n[15]));\n((float*)p0)[i] = (float)(r.w[0] >> 8) * 5.96046448e-8f;";
-      const char* bell = "const RandomWords r = philox((unsigned long)q.n[14], (unsigned long)(i + q.n[15]));\n"
-                         "const float a = (float)((r.w[0] >> 8) + 1) * 5.96046448e-8f, b = (float)(r.w[1] >> 8) * 5.96046448e-8f;\n"
-                         "((float*)p0)[i] = sycl::sqrt(-2.0f * sycl::log(a)) * sycl::cos(6.28318531f * b);";
+      const char* uniform =
+          "const RandomWords r = philox((unsigned long)q.n[14], (unsigned long)(i + q.n[15]));\n((float*)p0)[i] = (float)(r.w[0] >> 8) * "
+          "5.96046448e-8f;";
+      const char* bell =
+          "const RandomWords r = philox((unsigned long)q.n[14], (unsigned long)(i + q.n[15]));\n"
+          "const float a = (float)((r.w[0] >> 8) + 1) * 5.96046448e-8f, b = (float)(r.w[1] >> 8) * 5.96046448e-8f;\n"
+          "((float*)p0)[i] = sycl::sqrt(-2.0f * sycl::log(a)) * sycl::cos(6.28318531f * b);";
       const Launch launch = make_loop(emit.kernels(), elements, 1, normal ? bell : uniform, {});
       const BufferId to = emit.output();
-      emit.forward({}, {to}, [=](const Run& run) { launch(run.stream, {run.at(to)}, run.dropout_key ^ site, run.first_sequence * per_sample); });
+      emit.forward({}, {to},
+                   [=](const Run& run) { launch(run.stream, {run.at(to)}, run.dropout_key ^ site, run.first_sequence * per_sample); });
     };
     return TensorEmission{forward, [](Emitter&) {}};
   };
@@ -32,8 +36,9 @@ TensorRef TensorBuilder::max_pool_places(const TensorRef& from, const PoolOption
   const TensorRef src = dense(read(from));
   const Dims out{src.shape[0], src.shape[1], height, width};
   const auto compile = [=](const TensorCompile& c) {
-    const std::vector<std::int64_t> numbers{src.shape[2].fixed, src.shape[3].fixed, height, width, o.kernel[0], o.kernel[1], o.stride[0], o.stride[1],
-                                            o.padding[0], o.padding[1], o.dilation[0], o.dilation[1]};
+    const std::vector<std::int64_t> numbers{src.shape[2].fixed, src.shape[3].fixed, height,        width,
+                                            o.kernel[0],        o.kernel[1],        o.stride[0],   o.stride[1],
+                                            o.padding[0],       o.padding[1],       o.dilation[0], o.dilation[1]};
     const std::int64_t outputs = count_of(out).at(c.samples);
     const auto forward = [=](Emitter& emit) {
       const char* body =

@@ -22,7 +22,8 @@ TensorRef scan(TensorBuilder& build, const char* kind, const TensorRef& from, in
     const std::vector<std::int64_t> numbers{along.at(c.samples), behind.at(c.samples)};
     const std::int64_t count = lines.at(c.samples);
     const auto forward = [=](Emitter& emit) {
-      emit_launch(emit, true, make_loop(emit.kernels(), count, 2, std::string(line) + texts.forward, numbers), {emit.input(0)}, {emit.output()});
+      emit_launch(emit, true, make_loop(emit.kernels(), count, 2, std::string(line) + texts.forward, numbers), {emit.input(0)},
+                  {emit.output()});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
@@ -52,18 +53,22 @@ TensorRef TensorBuilder::cumulative_product(const TensorRef& src, int dim) {
 }
 
 TensorRef TensorBuilder::cumulative_log_sum(const TensorRef& src, int dim) {
-  return scan(*this, "cumulative_log_sum", src, dim, 'f',
-              {"float all = -__builtin_inff(); for (long k = 0; k < n; ++k) { const float x = ((const float*)p0)[at + k * w], most = x > all ? x : all;\n"
-               "all = most == -__builtin_inff() ? most : most + sycl::log(sycl::exp(all - most) + sycl::exp(x - most)); ((float*)p1)[at + k * w] = all; }",
-               "const float *x = (const float*)p0 + at, *y = (const float*)p1 + at, *g = (const float*)p2 + at;\n"
-               "for (long k = 0; k < n; ++k) { float sum = 0; for (long j = k; j < n; ++j) sum += g[j * w] * sycl::exp(x[k * w] - y[j * w]);\n"
-               "((float*)p3)[at + k * w] = sum; }"});
+  return scan(
+      *this, "cumulative_log_sum", src, dim, 'f',
+      {"float all = -__builtin_inff(); for (long k = 0; k < n; ++k) { const float x = ((const float*)p0)[at + k * w], most = x > all ? x : "
+       "all;\n"
+       "all = most == -__builtin_inff() ? most : most + sycl::log(sycl::exp(all - most) + sycl::exp(x - most)); ((float*)p1)[at + k * w] = "
+       "all; }",
+       "const float *x = (const float*)p0 + at, *y = (const float*)p1 + at, *g = (const float*)p2 + at;\n"
+       "for (long k = 0; k < n; ++k) { float sum = 0; for (long j = k; j < n; ++j) sum += g[j * w] * sycl::exp(x[k * w] - y[j * w]);\n"
+       "((float*)p3)[at + k * w] = sum; }"});
 }
 
 TensorRef TensorBuilder::cumulative_order(const TensorRef& src, int dim, bool largest) {
   const std::string type = src.type == 'f' ? "float" : "int";
   const std::string body = fmt::format(
-      "const {0}* x = (const {0}*)p0 + at; long best = 0; for (long k = 0; k < n; ++k) {{ if (x[k * w] {1} x[best * w] || x[k * w] != x[k * w]) best = k; "
+      "const {0}* x = (const {0}*)p0 + at; long best = 0; for (long k = 0; k < n; ++k) {{ if (x[k * w] {1} x[best * w] || x[k * w] != x[k "
+      "* w]) best = k; "
       "((int*)p1)[at + k * w] = (int)best; }}",
       type, largest ? ">=" : "<=");
   return scan(*this, "cumulative_order", src, dim, 'i', {body, ""});
@@ -76,8 +81,10 @@ TensorRef TensorBuilder::bag_numbers(const TensorRef& given, const Dim& count) {
     const std::int64_t items = count.at(c.samples);
     const std::vector<std::int64_t> numbers{bags.at(c.samples)};
     const auto forward = [=](Emitter& emit) {
-      const char* body = "long low = 0, high = q.n[16]; while (high - low > 1) { const long middle = (low + high) / 2; if (((const int*)p0)[middle] <= i) low = middle; "
-                         "else high = middle; }\n((int*)p1)[i] = (int)low;";
+      const char* body =
+          "long low = 0, high = q.n[16]; while (high - low > 1) { const long middle = (low + high) / 2; if (((const int*)p0)[middle] <= i) "
+          "low = middle; "
+          "else high = middle; }\n((int*)p1)[i] = (int)low;";
       emit_launch(emit, true, make_loop(emit.kernels(), items, 2, body, numbers), {emit.input(0)}, {emit.output()});
     };
     return TensorEmission{forward, [](Emitter&) {}};
@@ -97,10 +104,12 @@ TensorRef TensorBuilder::put_extreme(const TensorRef& from, const TensorRef& by,
       const std::string body = fmt::format(
           "const long n = q.n[16], w = q.n[17], m = q.n[18]; const long c = i % w, b = i / w; {0}* to = ({0}*)p3 + b * n * w + c;\n"
           "for (long k = 0; k < n; ++k) to[k * w] = ((const {0}*)p1)[(b * n + k) * w + c];\n"
-          "for (long t = 0; t < m; ++t) {{ long k = ((const int*)p0)[b * q.n[19] + t * q.n[20] + c * q.n[21]]; if (k < 0) k += n; if (k < 0 || k >= n) continue;\n"
+          "for (long t = 0; t < m; ++t) {{ long k = ((const int*)p0)[b * q.n[19] + t * q.n[20] + c * q.n[21]]; if (k < 0) k += n; if (k < "
+          "0 || k >= n) continue;\n"
           "const {0} x = ((const {0}*)p2)[(b * m + t) * w + c]; if (x {1} to[k * w] || x != x) to[k * w] = x; }}",
           base.type == 'f' ? "float" : "int", largest ? ">" : "<");
-      emit_launch(emit, true, make_loop(emit.kernels(), p * q, 4, body, numbers), {emit.input(1), emit.input(0), emit.input(2)}, {emit.output()});
+      emit_launch(emit, true, make_loop(emit.kernels(), p * q, 4, body, numbers), {emit.input(1), emit.input(0), emit.input(2)},
+                  {emit.output()});
     };
     return TensorEmission{forward, [](Emitter&) {}};
   };

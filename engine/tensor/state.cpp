@@ -6,14 +6,17 @@ namespace ppengine::engine {
 TensorRef TensorBuilder::state(int id) {
   // A copy: what comes later in the same forward may change the buffer before a backward reads it.
   const TensorRef whole = read(parameter(id), false);
-  return add_node("state", {whole}, {}, whole.shape, 'f', [count = count_of(whole.shape)](const TensorCompile& c) {
-    const std::size_t bytes = static_cast<std::size_t>(count.at(c.samples)) * sizeof(float);
-    return TensorEmission{[=](Emitter& emit) {
-                            const BufferId from = emit.input(0), to = emit.output();
-                            emit.forward({from}, {to}, [=](const Run& run) { run.stream.copy(run.at(to), run.at(from), bytes); });
-                          },
-                          [](Emitter&) {}};
-  }, {}, false);
+  return add_node(
+      "state", {whole}, {}, whole.shape, 'f',
+      [count = count_of(whole.shape)](const TensorCompile& c) {
+        const std::size_t bytes = static_cast<std::size_t>(count.at(c.samples)) * sizeof(float);
+        return TensorEmission{[=](Emitter& emit) {
+                                const BufferId from = emit.input(0), to = emit.output();
+                                emit.forward({from}, {to}, [=](const Run& run) { run.stream.copy(run.at(to), run.at(from), bytes); });
+                              },
+                              [](Emitter&) {}};
+      },
+      {}, false);
 }
 
 void TensorBuilder::set_state(int id, const TensorRef& value) {
@@ -34,8 +37,10 @@ void TensorBuilder::set_state(int id, const TensorRef& value) {
     };
     return TensorEmission{forward, [](Emitter&) {}};
   };
-  add_node("running_statistics", {}, {id}, made.shape, 'f', [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; },
-           [](std::int64_t) { return 0.0; });  // keeps it in the stage; nothing ever runs it
+  add_node(
+      "running_statistics", {}, {id}, made.shape, 'f',
+      [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; },
+      [](std::int64_t) { return 0.0; });  // keeps it in the stage; nothing ever runs it
   add_node("set_state", {made}, {}, {1}, 'f', compile, [](std::int64_t) { return 0.0; }, false, ValueKind::activation, {},
            {.changes_state = true});
 }

@@ -19,9 +19,22 @@ std::int64_t fixed_size(const Dim& dim, const char* what) {
 }
 
 // [N, C, H, W] as numbers of a loop: 16 N*C, 17 H, 18 W, 19 OH, 20 OW, then kernel, stride, padding, dilation of both.
-std::vector<std::int64_t> pool_numbers(const TensorRef& src, const PoolOptions& o, std::int64_t height, std::int64_t width, std::int64_t samples) {
-  return {(src.shape[0] * src.shape[1]).at(samples), src.shape[2].fixed, src.shape[3].fixed, height, width, o.kernel[0], o.kernel[1],
-          o.stride[0], o.stride[1], o.padding[0], o.padding[1], o.dilation[0], o.dilation[1], o.count_padding ? 1 : 0};
+std::vector<std::int64_t> pool_numbers(const TensorRef& src, const PoolOptions& o, std::int64_t height, std::int64_t width,
+                                       std::int64_t samples) {
+  return {(src.shape[0] * src.shape[1]).at(samples),
+          src.shape[2].fixed,
+          src.shape[3].fixed,
+          height,
+          width,
+          o.kernel[0],
+          o.kernel[1],
+          o.stride[0],
+          o.stride[1],
+          o.padding[0],
+          o.padding[1],
+          o.dilation[0],
+          o.dilation[1],
+          o.count_padding ? 1 : 0};
 }
 
 // Places of one plane are counted in 32 bits: divisions are what these kernels spend their time on.
@@ -31,7 +44,8 @@ constexpr const char* pool_names =
 constexpr const char* pool_output =
     "const long c = i / (OH * OW); const int rest = (int)(i - c * (OH * OW)), y = rest / OW, x = rest - y * OW;\n"
     "const float* from = (const float*)p0 + c * (H * W);\n";
-constexpr const char* pool_input = "const long c = i / (H * W); const int me = (int)(i - c * (H * W)), h = me / W, w = me - h * W; float sum = 0;\n";
+constexpr const char* pool_input =
+    "const long c = i / (H * W); const int me = (int)(i - c * (H * W)), h = me / W, w = me - h * W; float sum = 0;\n";
 // The outputs whose windows may hold a place: rows [y0, y1], columns [x0, x1].
 constexpr const char* pool_windows =
     "const int reach_h = (KH - 1) * DH, reach_w = (KW - 1) * DW;\n"
@@ -50,13 +64,15 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
     const std::int64_t planes = std::max<std::int64_t>(1, (src.shape[0] * src.shape[1]).at(samples));
     const bool on_cpu = c.device.info().is_cpu;
     const auto forward = [=](Emitter& emit) {
-      const std::string body = std::string(pool_names) + pool_output +
-                               "float best = -__builtin_inff(); int where = -1;\n"
-                               "for (int a = 0; a < KH; ++a) for (int b = 0; b < KW; ++b) { const int h = y * SH - PH + a * DH, w = x * SW - PW + b * DW;\n"
-                               "if (h < 0 || w < 0 || h >= H || w >= W) continue; const float v = from[h * W + w];\n"
-                               "if (where < 0 || v > best || v != v) { best = v; where = h * W + w; } }\n"
-                               "((float*)p1)[i] = best; ((int*)p2)[i] = where;";
-      emit_launch(emit, true, make_loop(emit.kernels(), outputs, 3, body, numbers), {emit.input(0)}, {emit.output(), emit.saved("where", bytes)});
+      const std::string body =
+          std::string(pool_names) + pool_output +
+          "float best = -__builtin_inff(); int where = -1;\n"
+          "for (int a = 0; a < KH; ++a) for (int b = 0; b < KW; ++b) { const int h = y * SH - PH + a * DH, w = x * SW - PW + b * DW;\n"
+          "if (h < 0 || w < 0 || h >= H || w >= W) continue; const float v = from[h * W + w];\n"
+          "if (where < 0 || v > best || v != v) { best = v; where = h * W + w; } }\n"
+          "((float*)p1)[i] = best; ((int*)p2)[i] = where;";
+      emit_launch(emit, true, make_loop(emit.kernels(), outputs, 3, body, numbers), {emit.input(0)},
+                  {emit.output(), emit.saved("where", bytes)});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
@@ -64,7 +80,8 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
       if (on_cpu) {
         const BufferId g = emit.output_gradient(), where = emit.saved("where", bytes);
         emit.input_half({g, where}, {target.diff}, [=](const Run& run) {
-          ops::scatter_planes(run.stream, run.as<float>(g), run.as<std::int32_t>(where), run.as<float>(target.diff), planes, outputs / planes, inputs / planes);
+          ops::scatter_planes(run.stream, run.as<float>(g), run.as<std::int32_t>(where), run.as<float>(target.diff), planes,
+                              outputs / planes, inputs / planes);
         });
         return emit.finish_gradient(0, target);
       }
@@ -72,7 +89,8 @@ TensorRef TensorBuilder::max_pool(const TensorRef& from, const PoolOptions& opti
       const std::string body = std::string(pool_names) + pool_input + pool_windows +
                                "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) { const long o = (c * OH + y) * OW + x;\n"
                                "if (((const int*)p1)[o] == me) sum += ((const float*)p0)[o]; }\n((float*)p2)[i] = sum;";
-      emit_launch(emit, false, make_loop(emit.kernels(), inputs, 3, body, numbers), {emit.output_gradient(), emit.saved("where", bytes)}, {target.diff});
+      emit_launch(emit, false, make_loop(emit.kernels(), inputs, 3, body, numbers), {emit.output_gradient(), emit.saved("where", bytes)},
+                  {target.diff});
       emit.finish_gradient(0, target);
     };
     return TensorEmission{forward, backward};
@@ -92,14 +110,16 @@ TensorRef TensorBuilder::average_pool(const TensorRef& from, const PoolOptions& 
     const auto numbers = pool_numbers(src, options, height, width, samples);
     const auto forward = [=](Emitter& emit) {
       const std::string body = std::string(pool_names) + pool_output + count +
-                               "float sum = 0; for (long h = greater(h0, 0); h < lesser(h1, H); ++h) for (long w = greater(w0, 0); w < lesser(w1, W); ++w) sum += from[h * W + w];\n"
+                               "float sum = 0; for (long h = greater(h0, 0); h < lesser(h1, H); ++h) for (long w = greater(w0, 0); w < "
+                               "lesser(w1, W); ++w) sum += from[h * W + w];\n"
                                "((float*)p1)[i] = sum / (float)area;";
       emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
-      const std::string body = std::string(pool_names) + pool_input + pool_windows + "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) {\n" + count +
+      const std::string body = std::string(pool_names) + pool_input + pool_windows +
+                               "for (int y = y0; y <= y1; ++y) for (int x = x0; x <= x1; ++x) {\n" + count +
                                "sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)area; }\n((float*)p1)[i] = sum;";
       emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
       emit.finish_gradient(0, target);
@@ -120,20 +140,24 @@ TensorRef TensorBuilder::adaptive_average_pool(const TensorRef& from, std::int64
   }
   const TensorRef src = dense(read(from));
   const Dims out{src.shape[0], src.shape[1], height, width};
-  constexpr const char* window = "const int h0 = y * H / OH, h1 = ((y + 1) * H + OH - 1) / OH, w0 = x * W / OW, w1 = ((x + 1) * W + OW - 1) / OW;\n";
+  constexpr const char* window =
+      "const int h0 = y * H / OH, h1 = ((y + 1) * H + OH - 1) / OH, w0 = x * W / OW, w1 = ((x + 1) * W + OW - 1) / OW;\n";
   const auto compile = [=](const TensorCompile& c) {
     const std::int64_t outputs = count_of(out).at(c.samples), inputs = count_of(src.shape).at(c.samples);
     const auto numbers = pool_numbers(src, {}, height, width, c.samples);
     const auto forward = [=](Emitter& emit) {
-      const std::string body = std::string(pool_names) + pool_output + window + "float sum = 0; for (int h = h0; h < h1; ++h) for (int w = w0; w < w1; ++w) sum += from[h * W + w];\n"
+      const std::string body = std::string(pool_names) + pool_output + window +
+                               "float sum = 0; for (int h = h0; h < h1; ++h) for (int w = w0; w < w1; ++w) sum += from[h * W + w];\n"
                                "((float*)p1)[i] = sum / (float)((h1 - h0) * (w1 - w0));";
       emit_launch(emit, true, make_loop(emit.kernels(), outputs, 2, body, numbers), {emit.input(0)}, {emit.output()});
     };
     const auto backward = [=](Emitter& emit) {
       const GradientTarget target = emit.begin_gradient(0, false);
       if (!target) return;
-      const std::string body = std::string(pool_names) + pool_input + "for (int y = 0; y < OH; ++y) for (int x = 0; x < OW; ++x) {\n" + window +
-                               "if (h >= h0 && h < h1 && w >= w0 && w < w1) sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)((h1 - h0) * (w1 - w0)); }\n"
+      const std::string body = std::string(pool_names) + pool_input + "for (int y = 0; y < OH; ++y) for (int x = 0; x < OW; ++x) {\n" +
+                               window +
+                               "if (h >= h0 && h < h1 && w >= w0 && w < w1) sum += ((const float*)p0)[(c * OH + y) * OW + x] / (float)((h1 "
+                               "- h0) * (w1 - w0)); }\n"
                                "((float*)p1)[i] = sum;";
       emit_launch(emit, false, make_loop(emit.kernels(), inputs, 2, body, numbers), {emit.output_gradient()}, {target.diff});
       emit.finish_gradient(0, target);
@@ -143,7 +167,8 @@ TensorRef TensorBuilder::adaptive_average_pool(const TensorRef& from, std::int64
   return add_node("adaptive_average_pool", {src}, {}, out, 'f', compile);
 }
 
-TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& given_weight, const TensorRef& bias, const ConvolutionOptions& o) {
+TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& given_weight, const TensorRef& bias,
+                                     const ConvolutionOptions& o) {
   const TensorRef src = dense(read(from));
   // A weight that the program computes (weight norm) is an input like any other, and gets its gradient as one.
   const bool computed = given_weight.parameter < 0 || !given_weight.dense() || (bias.exists() && (bias.parameter < 0 || !bias.dense()));
@@ -161,7 +186,8 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
   spec.stride = o.stride, spec.padding = o.padding, spec.dilation = o.dilation;
   Dims out{src.shape[0], outs};
   for (std::size_t i = 0; i < spatial; ++i) {
-    const std::int64_t size = fixed_size(src.shape[2 + i], "convolution"), kernel = weight.shape[2 + i].fixed, reach = o.dilation[i] * (kernel - 1) + 1;
+    const std::int64_t size = fixed_size(src.shape[2 + i], "convolution"), kernel = weight.shape[2 + i].fixed,
+                       reach = o.dilation[i] * (kernel - 1) + 1;
     const std::int64_t made = o.transposed ? (size - 1) * o.stride[i] - 2 * o.padding[i] + reach + o.output_padding[i]
                                            : (size + 2 * o.padding[i] - reach) / o.stride[i] + 1;
     out.emplace_back(made);
@@ -189,7 +215,8 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
     const std::vector<std::int64_t> flat{mine.batch, outs, places};
     const auto forward = [=](Emitter& emit) {
       const std::shared_ptr<ops::Convolution> op = choose(emit);
-      const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer, y = emit.output();
+      const BufferId x = emit.input(0), w = computed ? emit.input(1) : emit.parameter(0), b = has_bias ? emit.parameter(1) : no_buffer,
+                     y = emit.output();
       const BufferId room = emit.workspace(op->workspace_bytes());
       emit.forward({x, w, b}, {y, room}, [=](const Run& run) {
         if (transposed)
@@ -199,7 +226,8 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
       });
       if (transposed && has_bias) {
         const Access whole = dense_access(flat), by_channel{0, {0, 1, 0}, 'f'};
-        const Launch add = make_map(emit.kernels(), {.dims = flat, .inputs = {whole, by_channel}, .outputs = {whole}, .code = "      r0 = v0 + v1;\n"});
+        const Launch add =
+            make_map(emit.kernels(), {.dims = flat, .inputs = {whole, by_channel}, .outputs = {whole}, .code = "      r0 = v0 + v1;\n"});
         emit_launch(emit, true, add, {y, b}, {y});
       }
     };
@@ -228,9 +256,11 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
       }
       const BufferId dw = emit.parameter_gradient(0), db = has_bias ? emit.parameter_gradient(1) : no_buffer;
       const BufferId room = emit.workspace(op->workspace_bytes()), sums = emit.workspace(static_cast<std::size_t>(outs) * sizeof(float));
-      const Launch sum = !transposed || !has_bias ? Launch()
-                                                  : make_reduce(emit.kernels(), {.kept = {outs}, .reduced = {mine.batch, places},
-                                                                                 .inputs = {{0, {places, outs * places, 1}, 'f'}}});
+      const Launch sum =
+          !transposed || !has_bias
+              ? Launch()
+              : make_reduce(emit.kernels(),
+                            {.kept = {outs}, .reduced = {mine.batch, places}, .inputs = {{0, {places, outs * places, 1}, 'f'}}});
       emit.parameter_gradients({x, g}, {room, sums}, [=](const Run& run, bool accumulate) {
         if (!transposed)
           return op->backward_weight(run.stream, run.at(x), run.at(g), run.as<float>(dw), run.as<float>(db), accumulate, run.at(room));
@@ -245,9 +275,10 @@ TensorRef TensorBuilder::convolution(const TensorRef& from, const TensorRef& giv
   std::int64_t window = 1;
   for (std::int64_t one : spec.kernel) window *= one;
   const Dim work = transposed ? count_of(src.shape) : count_of(out);
-  return add_node("convolution", computed ? std::vector<TensorRef>{src, weight} : std::vector<TensorRef>{src}, parameters, out, 'f', compile, [=](std::int64_t samples) {
-    return 2.0 * double(work.at(samples)) * double(window) * double(transposed ? outs : channels) / double(o.groups);
-  });
+  return add_node("convolution", computed ? std::vector<TensorRef>{src, weight} : std::vector<TensorRef>{src}, parameters, out, 'f',
+                  compile, [=](std::int64_t samples) {
+                    return 2.0 * double(work.at(samples)) * double(window) * double(transposed ? outs : channels) / double(o.groups);
+                  });
 }
 
 }  // namespace ppengine::engine

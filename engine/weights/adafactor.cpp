@@ -58,7 +58,8 @@ void AdafactorUpdates::add_means(ops::Stream& stream, Means& means, const float*
   ops::multiply(stream, ops::Type::f32, gradient, gradient, squares_.data(), count);
   if (!means.column.data()) return ops::adafactor_average(stream, means.row.as<float>(), squares_.as<float>(), count, square, weight);
   ops::sum_rows(stream, ops::Type::f32, squares_.data(), sums_.as<float>(), means.rows, means.columns, false);
-  ops::adafactor_average(stream, means.column.as<float>(), sums_.as<float>(), means.columns, square / static_cast<float>(means.rows), weight);
+  ops::adafactor_average(stream, means.column.as<float>(), sums_.as<float>(), means.columns, square / static_cast<float>(means.rows),
+                         weight);
   ops::transpose(stream, squares_.as<float>(), turned_.as<float>(), means.rows, means.columns);
   ops::sum_rows(stream, ops::Type::f32, turned_.data(), sums_.as<float>(), means.columns, means.rows, false);
   ops::adafactor_average(stream, means.row.as<float>(), sums_.as<float>(), means.rows, square / static_cast<float>(means.columns), weight);

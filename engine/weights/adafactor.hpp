@@ -1,5 +1,5 @@
-// Adafactor: of a matrix' second moments only the means of rows and columns are kept. As torch.optim.Adafactor with its defaults (beta2_decay
-// -0.8, eps (epsilon of f32, 1e-3), d 1).
+// Adafactor: of a matrix' second moments only the means of rows and columns are kept. As torch.optim.Adafactor with its defaults
+// (beta2_decay -0.8, eps (epsilon of f32, 1e-3), d 1).
 #pragma once
 
 #include <map>

@@ -82,7 +82,8 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_
       ranges.back().count = ops::align_up(piece.local + piece.count, flat_alignment) - ranges.back().offset;
     }
     for (size_t i = 0; !adafactor_ && i < state_names().size(); ++i) {
-      stage.state.emplace_back(model.device(), std::max(parameters.local_trained_count(), flat_alignment) * ops::size_of(options.state_type), &model.memory());
+      stage.state.emplace_back(
+          model.device(), std::max(parameters.local_trained_count(), flat_alignment) * ops::size_of(options.state_type), &model.memory());
       stream.zero(stage.state.back().data(), stage.state.back().bytes());
     }
     stages_.push_back(std::move(stage));

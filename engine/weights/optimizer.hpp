@@ -21,10 +21,10 @@ const char* name_of(OptimizerKind kind);
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double momentum = 0.0;       // sgd
+  double momentum = 0.0;  // sgd
   double muon_momentum = 0.95;
-  double weight_decay = 0.01;  // adamw: decoupled; sgd: L2
-  bool decay_1d = true;        // false: norms and biases are spared
+  double weight_decay = 0.01;             // adamw: decoupled; sgd: L2
+  bool decay_1d = true;                   // false: norms and biases are spared
   ops::Type state_type = ops::Type::f32;  // bf16: AdamW's moments take half the memory, and are rounded at random without bias
 };
 

@@ -108,8 +108,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     const bool apart = packed || packed_bytes > 0;
     PPENGINE_ASSERT(packed || narrow == apart);
     const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
-    ParameterRange range{
-        place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, bucket};
+    ParameterRange range{place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, bucket};
     range.compute_offset = apart ? packed_bytes : range.offset * ops::size_of(compute);
     range.compute_bytes = narrow ? packed_weight(info, storage).bytes() : range.count * ops::size_of(compute);
     if (apart) packed_bytes += ops::align_up(range.compute_bytes);
@@ -117,8 +116,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     const Bucket& in = layout_.buckets[bucket];
     const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
     const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
-    if (first < last)
-      pieces_.push_back({ranges_.size() - 1, first - place.offset, local_begin(in) + first - begin, last - first});
+    if (first < last) pieces_.push_back({ranges_.size() - 1, first - place.offset, local_begin(in) + first - begin, last - first});
   }
   const auto room = [&](bool whole) { return whole ? layout_.count : local_count(); };
   if (packed)

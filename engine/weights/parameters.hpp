@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include <ppengine/engine/weights/buckets.hpp>
 #include <ppengine/engine/graph/graph.hpp>
+#include <ppengine/engine/weights/buckets.hpp>
 #include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/weights.hpp>
@@ -22,7 +22,7 @@ ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStor
 
 struct ParameterRange {
   ParameterId id = {};  // in the graph
-  size_t offset = 0;  // in the flat buffer of the whole stage, in elements; aligned
+  size_t offset = 0;    // in the flat buffer of the whole stage, in elements; aligned
   size_t count = 0;
   bool transposed = false;                       // against the file
   size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads

@@ -88,7 +88,8 @@ float* Sharding::begin_gradients(StageId stage, ops::Stream& stream, GradientSin
   auto block = std::ranges::find_if(gradient_blocks_, [](const Block& one) { return one.free && !one.stage; });
   if (block == gradient_blocks_.end()) {
     if (released_.empty())
-      throw Error(fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage.number(), gradient_blocks_.size()));
+      throw Error(
+          fmt::format("stage {}: the plan has more than {} stages with gradients at a time", stage.number(), gradient_blocks_.size()));
     block = gradient_blocks_.begin() + released_.front();
     released_.erase(released_.begin());
     if (sink) sink->wait_reduced(block->stage);

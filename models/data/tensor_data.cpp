@@ -22,7 +22,8 @@ TensorData::TensorData(const std::string& path) : path_(path) {
     if (list.empty()) throw FileError(fmt::format("{}: holds no .safetensors files", path));
   } else {
     if (!path.ends_with(".safetensors"))
-      throw ConfigError(fmt::format("--data {}: a program reads FILE.safetensors or a folder of them, a tensor for each of its inputs and 'targets'", path));
+      throw ConfigError(fmt::format(
+          "--data {}: a program reads FILE.safetensors or a folder of them, a tensor for each of its inputs and 'targets'", path));
     list.emplace_back(path);
   }
   for (const fs::path& file : list) {
@@ -30,7 +31,8 @@ TensorData::TensorData(const std::string& path) : path_(path) {
     Part part{samples_, 0, {}};
     bool first = true;
     for (const StoredTensor& tensor : files_.back()->tensors()) {
-      if (tensor.shape.empty()) throw FileError(fmt::format("{}: tensor '{}' is a scalar: the first dimension counts samples", file.string(), tensor.name));
+      if (tensor.shape.empty())
+        throw FileError(fmt::format("{}: tensor '{}' is a scalar: the first dimension counts samples", file.string(), tensor.name));
       const auto count = static_cast<std::uint64_t>(tensor.shape[0]);
       if (!first && count != part.count)
         throw FileError(fmt::format("{}: tensor '{}' has {} samples, others {}", file.string(), tensor.name, count, part.count));
@@ -39,8 +41,8 @@ TensorData::TensorData(const std::string& path) : path_(path) {
       const std::vector<std::int64_t> shape(tensor.shape.begin() + 1, tensor.shape.end());
       const auto [known, fresh] = sizes_.try_emplace(tensor.name, shape);
       if (!fresh && known->second != shape)
-        throw FileError(fmt::format("{}: samples of tensor '{}' are [{}], in the files before [{}]: one size for all is supported", file.string(), tensor.name,
-                                    fmt::join(shape, ","), fmt::join(known->second, ",")));
+        throw FileError(fmt::format("{}: samples of tensor '{}' are [{}], in the files before [{}]: one size for all is supported",
+                                    file.string(), tensor.name, fmt::join(shape, ","), fmt::join(known->second, ",")));
       part.tensors[tensor.name] = &tensor;
     }
     samples_ += part.count;
@@ -67,14 +69,18 @@ engine::Batch TensorData::read(const engine::Graph& graph, std::span<const std::
       const auto part = std::ranges::find_if(parts_, [&](const Part& one) { return samples[i] < one.first + one.count; });
       const auto found = part->tensors.find(value.name);
       if (found == part->tensors.end())
-        throw FileError(fmt::format("{}: there is no tensor '{}', which the program reads; there are: {}", path_, value.name, fmt::join([&] {
-                                      std::vector<std::string> names;
-                                      for (const auto& [name, shape] : sizes_) names.push_back(name);
-                                      return names;
-                                    }(), ", ")));
+        throw FileError(fmt::format("{}: there is no tensor '{}', which the program reads; there are: {}", path_, value.name,
+                                    fmt::join(
+                                        [&] {
+                                          std::vector<std::string> names;
+                                          for (const auto& [name, shape] : sizes_) names.push_back(name);
+                                          return names;
+                                        }(),
+                                        ", ")));
       const StoredTensor& tensor = *found->second;
       if (tensor.elements != part->count * width)
-        throw FileError(fmt::format("{}: a sample of tensor '{}' has {} elements, the program reads {}", tensor.file, tensor.name, tensor.elements / part->count, width));
+        throw FileError(fmt::format("{}: a sample of tensor '{}' has {} elements, the program reads {}", tensor.file, tensor.name,
+                                    tensor.elements / part->count, width));
       const std::size_t first = (samples[i] - part->first) * width;
       if (integers)
         read_integers(tensor, first, width, input.tokens.data() + i * width);

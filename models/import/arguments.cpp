@@ -48,7 +48,8 @@ TensorRef Arguments::tensor_or_none(const char* name) const {
   if (found != lowering_.names_->tensors.end()) return found->second;
   if (const auto buffer = lowering_.buffers_.find(value); buffer != lowering_.buffers_.end()) {
     const auto& counters = lowering_.into_.counters;
-    if (std::ranges::find(counters, buffer->second) != counters.end()) refuse(fmt::format("reads the counter {}, which the program changes", buffer->second));
+    if (std::ranges::find(counters, buffer->second) != counters.end())
+      refuse(fmt::format("reads the counter {}, which the program changes", buffer->second));
     return lowering_.stored_constant(buffer->second);
   }
   refuse(fmt::format("reads '{}', which nothing before it makes", value));
@@ -58,16 +59,20 @@ TensorRef Arguments::tensor(const char* name) const {
   const ExportedArgument* argument = find(name);
   if (!argument) refuse(fmt::format("has no argument '{}'", name));
   switch (argument->kind) {
-    case Kind::tensor: return tensor_or_none(name);
-    case Kind::number: return lowering_.build_.full({}, argument->numbers[0], 'f');
-    case Kind::boolean: return lowering_.build_.full({}, argument->boolean ? 1.0 : 0.0, 'b');
+    case Kind::tensor:
+      return tensor_or_none(name);
+    case Kind::number:
+      return lowering_.build_.full({}, argument->numbers[0], 'f');
+    case Kind::boolean:
+      return lowering_.build_.full({}, argument->boolean ? 1.0 : 0.0, 'b');
     case Kind::integer: {
       const Dim value = dim_of(argument->integers[0]);
       if (value.constant()) return lowering_.build_.full({}, static_cast<double>(value.fixed), 'i');
       // A size that grows with the batch, as a number: the last of 0, 1, 2, ...
       return lowering_.build_.reshape(lowering_.build_.slice(lowering_.build_.arange(value + Dim(1), 0, 1, 'i'), 0, value, 1), {});
     }
-    default: refuse(fmt::format("has an argument '{}' that is not supported", name));
+    default:
+      refuse(fmt::format("has an argument '{}' that is not supported", name));
   }
 }
 
@@ -107,7 +112,8 @@ std::optional<double> Arguments::number(const char* name) const {
   if (argument->kind == Kind::number) return argument->numbers[0];
   if (argument->kind == Kind::boolean) return argument->boolean ? 1.0 : 0.0;
   if (argument->kind == Kind::integer && argument->integers[0].name.empty()) return static_cast<double>(argument->integers[0].value);
-  if (argument->kind == Kind::integer && dim_of(argument->integers[0]).constant()) return static_cast<double>(dim_of(argument->integers[0]).fixed);
+  if (argument->kind == Kind::integer && dim_of(argument->integers[0]).constant())
+    return static_cast<double>(dim_of(argument->integers[0]).fixed);
   refuse(fmt::format("has an argument '{}' that is no plain number", name));
 }
 double Arguments::number(const char* name, double otherwise) const { return number(name).value_or(otherwise); }

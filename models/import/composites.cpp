@@ -32,10 +32,12 @@ std::string without_dots(const std::string& equation, const std::vector<TensorRe
     }
     if (i < arrow && operand < operands.size()) {
       std::size_t named = 0;
-      const std::size_t begin = equation.rfind(',', i) == std::string::npos ? 0 : equation.rfind(',', i) + 1, end = std::min({equation.find(',', i), arrow, equation.size()});
+      const std::size_t begin = equation.rfind(',', i) == std::string::npos ? 0 : equation.rfind(',', i) + 1,
+                        end = std::min({equation.find(',', i), arrow, equation.size()});
       for (std::size_t k = begin; k < end; ++k) named += std::isalpha(static_cast<unsigned char>(equation[k])) ? 1 : 0;
       const std::size_t rank = operands[operand].shape.size(), count = rank > named ? rank - named : 0;
-      if (count > 8 || free.size() < 8 || (most != 0 && count != most)) Arguments::refuse(fmt::format("has dots of several lengths in '{}'", equation));
+      if (count > 8 || free.size() < 8 || (most != 0 && count != most))
+        Arguments::refuse(fmt::format("has dots of several lengths in '{}'", equation));
       most = count;
     }
     out += free.substr(0, most);
@@ -137,23 +139,27 @@ TensorRef Lowering::einsum(const std::string& equation, std::vector<TensorRef> o
   return build_.permute(left, order);
 }
 
-TensorRef Lowering::resize(const TensorRef& src, const std::vector<std::int64_t>& size, bool linear, bool align, const std::vector<double>& scales) {
+TensorRef Lowering::resize(const TensorRef& src, const std::vector<std::int64_t>& size, bool linear, bool align,
+                           const std::vector<double>& scales) {
   TensorRef x = build_.dense(build_.read(src));
   for (std::size_t i = 0; i < size.size(); ++i) {  // one dimension after the other
     const std::size_t d = 2 + i;
     const std::int64_t from = x.shape[d].fixed, to = size[i];
     if (from == to) continue;
-    const double step = align && linear ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0)
-                                        : i < scales.size() && scales[i] > 0 ? 1.0 / scales[i] : double(from) / double(to);
+    const double step = align && linear                      ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0)
+                        : i < scales.size() && scales[i] > 0 ? 1.0 / scales[i]
+                                                             : double(from) / double(to);
     std::vector<std::int32_t> low, high;
     std::vector<float> share;
     for (std::int64_t k = 0; k < to; ++k) {
-      const float at = linear ? static_cast<float>(align ? step * double(k) : std::max(0.0, step * (double(k) + 0.5) - 0.5)) : static_cast<float>(step * double(k));
+      const float at = linear ? static_cast<float>(align ? step * double(k) : std::max(0.0, step * (double(k) + 0.5) - 0.5))
+                              : static_cast<float>(step * double(k));
       const auto below = std::min<std::int64_t>(static_cast<std::int64_t>(at), from - 1);
       low.push_back(static_cast<std::int32_t>(below)), high.push_back(static_cast<std::int32_t>(std::min(below + 1, from - 1)));
       share.push_back(at - static_cast<float>(below));
     }
-    const Dim before = count_of({x.shape.begin(), x.shape.begin() + static_cast<long>(d)}), behind = count_of({x.shape.begin() + static_cast<long>(d) + 1, x.shape.end()});
+    const Dim before = count_of({x.shape.begin(), x.shape.begin() + static_cast<long>(d)}),
+              behind = count_of({x.shape.begin() + static_cast<long>(d) + 1, x.shape.end()});
     const TensorRef flat = build_.reshape(x, {before, from, behind});
     TensorRef out = build_.take(flat, build_.constant(low, {1, to, 1}, 'i'));
     if (linear) {
@@ -181,10 +187,14 @@ TensorRef Lowering::pad_by_places(const TensorRef& src, const std::vector<std::i
     std::vector<std::int32_t> places;
     for (std::int64_t k = -before; k < size + after; ++k) {
       std::int64_t at = k;
-      if (mode == "reflect") at = k < 0 ? -k : k >= size ? 2 * (size - 1) - k : k;
-      else if (mode == "replicate") at = std::clamp<std::int64_t>(k, 0, size - 1);
-      else if (mode == "circular") at = ((k % size) + size) % size;
-      else Arguments::refuse(fmt::format("pads by {}", mode));
+      if (mode == "reflect")
+        at = k < 0 ? -k : k >= size ? 2 * (size - 1) - k : k;
+      else if (mode == "replicate")
+        at = std::clamp<std::int64_t>(k, 0, size - 1);
+      else if (mode == "circular")
+        at = ((k % size) + size) % size;
+      else
+        Arguments::refuse(fmt::format("pads by {}", mode));
       if (at < 0 || at >= size) Arguments::refuse("pads by more than there is");
       places.push_back(static_cast<std::int32_t>(at));
     }
@@ -202,20 +212,26 @@ TensorRef Lowering::distance(const TensorRef& a, const TensorRef& b, double p, d
   }
   if (p != 2.0) {
     const std::string order = number_text(p), less = number_text(p - 1.0), root = number_text(1.0 / p);
-    const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order), {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {apart});
-    return build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)}, {build_.sum(powers, last, keep)});
+    const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order),
+                                          {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {apart});
+    return build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)},
+                        {build_.sum(powers, last, keep)});
   }
   const TensorRef square = build_.apply("$0 * $0", {"2.0f * $g * $0"}, {apart});
   return build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"}, {build_.sum(square, {apart.rank() - 1}, keep)});
 }
 
 TensorRef Lowering::cosine(const TensorRef& a, const TensorRef& b, int dim, double eps) {
-  const auto total = [&](const TensorRef& x, const TensorRef& y) { return build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, y}), {dim}, false); };
+  const auto total = [&](const TensorRef& x, const TensorRef& y) {
+    return build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, y}), {dim}, false);
+  };
   const std::string least = number_text(eps * eps);
   const auto length = [&](const TensorRef& square) {
-    return build_.apply(fmt::format("sycl::sqrt(sycl::fmax($0, {}))", least), {fmt::format("$0 > {} ? $g * 0.5f / $r : 0.0f", least)}, {square});
+    return build_.apply(fmt::format("sycl::sqrt(sycl::fmax($0, {}))", least), {fmt::format("$0 > {} ? $g * 0.5f / $r : 0.0f", least)},
+                        {square});
   };
-  return build_.apply("$0 / ($1 * $2)", {"$g / ($1 * $2)", "-$g * $r / $1", "-$g * $r / $2"}, {total(a, b), length(total(a, a)), length(total(b, b))});
+  return build_.apply("$0 / ($1 * $2)", {"$g / ($1 * $2)", "-$g * $r / $1", "-$g * $r / $2"},
+                      {total(a, b), length(total(a, a)), length(total(b, b))});
 }
 
 std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::string& op, const Arguments& in) {
@@ -232,14 +248,17 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
   if (op == "cosine_similarity") {
     const TensorRef a = floats("x1"), b = floats("x2");
     const Dims shape = broadcast(a.shape, b.shape);
-    return one(cosine(build_.expand(a, shape), build_.expand(b, shape), in.dim("dim", 1, static_cast<int>(shape.size())), in.number("eps", 1e-8)));
+    return one(
+        cosine(build_.expand(a, shape), build_.expand(b, shape), in.dim("dim", 1, static_cast<int>(shape.size())), in.number("eps", 1e-8)));
   }
-  if (op == "pairwise_distance") return one(distance(floats("x1"), floats("x2"), in.number("p", 2.0), in.number("eps", 1e-6), in.boolean("keepdim", false)));
+  if (op == "pairwise_distance")
+    return one(distance(floats("x1"), floats("x2"), in.number("p", 2.0), in.number("eps", 1e-6), in.boolean("keepdim", false)));
   if (op == "cosine_embedding_loss") {
     const TensorRef a = floats("input1"), target = in.tensor("target");
     const TensorRef near = cosine(a, floats("input2"), a.rank() - 1, 1e-8);
     const std::string margin = number_text(in.number("margin", 0.0));
-    return reduced(build_.apply(fmt::format("$1 > 0 ? 1.0f - $0 : $0 > {0} ? $0 - {0} : 0.0f", margin), {fmt::format("$1 > 0 ? -$g : $0 > {} ? $g : 0.0f", margin), ""}, {near, target}));
+    return reduced(build_.apply(fmt::format("$1 > 0 ? 1.0f - $0 : $0 > {0} ? $0 - {0} : 0.0f", margin),
+                                {fmt::format("$1 > 0 ? -$g : $0 > {} ? $g : 0.0f", margin), ""}, {near, target}));
   }
   if (op == "triplet_margin_loss") {
     const double p = in.number("p", 2.0), eps = in.number("eps", 1e-6);
@@ -251,35 +270,45 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     return reduced(above_zero("$0 - $1 + " + number_text(in.number("margin", 1.0)), {"$g", "-$g"}, {near, far}));
   }
   if (op == "margin_ranking_loss")
-    return reduced(above_zero("-$2 * ($0 - $1) + " + number_text(in.number("margin", 0.0)), {"-$2 * $g", "$2 * $g", ""}, {floats("input1"), floats("input2"), floats("target")}));
+    return reduced(above_zero("-$2 * ($0 - $1) + " + number_text(in.number("margin", 0.0)), {"-$2 * $g", "$2 * $g", ""},
+                              {floats("input1"), floats("input2"), floats("target")}));
   if (op == "hinge_embedding_loss") {
     const std::string margin = number_text(in.number("margin", 1.0));
-    return reduced(build_.apply(fmt::format("$1 > 0 ? $0 : $0 < {0} ? {0} - $0 : 0.0f", margin), {fmt::format("$1 > 0 ? $g : $0 < {} ? -$g : 0.0f", margin), ""}, {floats("self"), in.tensor("target")}));
+    return reduced(build_.apply(fmt::format("$1 > 0 ? $0 : $0 < {0} ? {0} - $0 : 0.0f", margin),
+                                {fmt::format("$1 > 0 ? $g : $0 < {} ? -$g : 0.0f", margin), ""}, {floats("self"), in.tensor("target")}));
   }
   if (op == "soft_margin_loss")
-    return reduced(build_.apply("sycl::log1p(sycl::exp(-$1 * $0))", {"-$1 * $g * logistic(-$1 * $0)", ""}, {floats("self"), floats("target")}));
+    return reduced(
+        build_.apply("sycl::log1p(sycl::exp(-$1 * $0))", {"-$1 * $g * logistic(-$1 * $0)", ""}, {floats("self"), floats("target")}));
   if (op == "poisson_nll_loss") {
     const std::string eps = number_text(in.number("eps", 1e-8));
     if (in.boolean("full", false)) {  // with Stirling's approximation of log(target!)
       const TensorRef x = floats("input"), t = floats("target");
-      const TensorRef each = in.boolean("log_input", true) ? build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {x, t})
-                                                           : build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps), {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""}, {x, t});
-      return reduced(build_.apply("$0 + ($1 > 1.0f ? $1 * sycl::log($1) - $1 + 0.5f * sycl::log(6.28318531f * $1) : 0.0f)", {"$g", ""}, {each, t}));
+      const TensorRef each = in.boolean("log_input", true)
+                                 ? build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {x, t})
+                                 : build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps),
+                                                {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""}, {x, t});
+      return reduced(
+          build_.apply("$0 + ($1 > 1.0f ? $1 * sycl::log($1) - $1 + 0.5f * sycl::log(6.28318531f * $1) : 0.0f)", {"$g", ""}, {each, t}));
     }
-    if (in.boolean("log_input", true)) return reduced(build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {floats("input"), floats("target")}));
-    return reduced(build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps), {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""}, {floats("input"), floats("target")}));
+    if (in.boolean("log_input", true))
+      return reduced(build_.apply("sycl::exp($0) - $1 * $0", {"$g * (sycl::exp($0) - $1)", ""}, {floats("input"), floats("target")}));
+    return reduced(build_.apply(fmt::format("$0 - $1 * sycl::log($0 + {})", eps), {fmt::format("$g * (1.0f - $1 / ($0 + {}))", eps), ""},
+                                {floats("input"), floats("target")}));
   }
   if (op == "bilinear") {
     const TensorRef a = in.tensor("input1"), b = in.tensor("input2"), w = in.tensor("weight");
     const Dim outs = w.shape[0], left = w.shape[1], right = w.shape[2], rows = count_of({a.shape.begin(), a.shape.end() - 1});
-    const TensorRef half = build_.matmul(build_.reshape(a, {rows, left}), build_.reshape(build_.permute(w, {1, 0, 2}), {left, outs * right}));
+    const TensorRef half =
+        build_.matmul(build_.reshape(a, {rows, left}), build_.reshape(build_.permute(w, {1, 0, 2}), {left, outs * right}));
     const TensorRef whole = build_.matmul(build_.reshape(half, {rows, outs, right}), build_.reshape(b, {rows, right, 1}));
     const TensorRef out = build_.reshape(whole, in.out_shape());
     return one(in.has("bias") ? build_.apply("$0 + $1", {"$g", "$g"}, {out, in.tensor("bias")}) : out);
   }
   if (op == "tensordot" || op == "inner") {
     const TensorRef a = floats("self"), b = floats("other");
-    const auto of_a = op == "inner" ? std::vector<int>{a.rank() - 1} : in.dims("dims_self", a.rank()), of_b = op == "inner" ? std::vector<int>{b.rank() - 1} : in.dims("dims_other", b.rank());
+    const auto of_a = op == "inner" ? std::vector<int>{a.rank() - 1} : in.dims("dims_self", a.rank()),
+               of_b = op == "inner" ? std::vector<int>{b.rank() - 1} : in.dims("dims_other", b.rank());
     if (of_a.size() != of_b.size() || a.rank() + b.rank() > 26) Arguments::refuse("does not fit its operands");
     std::string left, right, result;
     for (int i = 0; i < a.rank(); ++i) left += static_cast<char>('a' + i);
@@ -297,7 +326,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     TensorRef over = above_zero("$0 - $1 + " + margin, {"$g", "-$g"}, {flat, gather(flat, by, 1)});
     if (in.number("p", 1.0) == 2.0) over = build_.apply("$0 * $0", {"2.0f * $g * $0"}, {over});
     if (in.has("weight")) over = build_.apply("$0 * $1", {"$g * $1", ""}, {over, index(in.tensor("weight"), {by})});
-    const TensorRef others = build_.apply("$1 == $2 ? 0.0f : $0 * " + scale, {"$1 == $2 ? 0.0f : $g * " + scale, "", ""}, {over, by, build_.arange(classes, 0, 1, 'i')});
+    const TensorRef others = build_.apply("$1 == $2 ? 0.0f : $0 * " + scale, {"$1 == $2 ? 0.0f : $g * " + scale, "", ""},
+                                          {over, by, build_.arange(classes, 0, 1, 'i')});
     return reduced(build_.reshape(build_.sum(others, {1}, false), target.shape));
   }
   if (op == "cdist") {
@@ -313,15 +343,18 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
       const auto part = [&](int i) { return build_.slice(x, d, (i + by) % 3, 1); };
       return build_.cat({part(0), part(1), part(2)}, d);
     };
-    return one(build_.apply("$0 * $1 - $2 * $3", {"$g * $1", "$g * $0", "-$g * $3", "-$g * $2"}, {turned(a, 1), turned(b, 2), turned(a, 2), turned(b, 1)}));
+    return one(build_.apply("$0 * $1 - $2 * $3", {"$g * $1", "$g * $0", "-$g * $3", "-$g * $2"},
+                            {turned(a, 1), turned(b, 2), turned(a, 2), turned(b, 1)}));
   }
   if (op == "diag_embed") {
     const TensorRef x = in.tensor("self");
     const int rank = x.rank() + 1;
     const std::int64_t offset = in.integer("offset", 0), shift = std::max<std::int64_t>(0, -offset);
-    if (in.dim("dim1", -2, rank) != rank - 2 || in.dim("dim2", -1, rank) != rank - 1) Arguments::refuse("puts its diagonal into other dimensions than the last two");
+    if (in.dim("dim1", -2, rank) != rank - 2 || in.dim("dim2", -1, rank) != rank - 1)
+      Arguments::refuse("puts its diagonal into other dimensions than the last two");
     const Dim size = x.shape.back() + Dim(std::abs(offset));
-    const TensorRef i = build_.reshape(build_.arange(size, 0, 1, 'i'), {size, 1}), j = build_.reshape(build_.arange(size, 0, 1, 'i'), {1, size});
+    const TensorRef i = build_.reshape(build_.arange(size, 0, 1, 'i'), {size, 1}),
+                    j = build_.reshape(build_.arange(size, 0, 1, 'i'), {1, size});
     std::vector<std::pair<std::int64_t, std::int64_t>> pads(x.shape.size());
     pads.back() = {shift, std::abs(offset) - shift};
     TensorRef wide = build_.read(offset == 0 ? x : build_.pad(x, pads, 0.0));  // by rows
@@ -382,7 +415,9 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     const int d = in.dim("dim", -1, y.rank());
     const Dim fewer = y.shape[static_cast<std::size_t>(d)] - Dim(1);
     const std::string half = number_text(0.5 * in.number("dx", 1.0));
-    return one(build_.sum(build_.apply("($0 + $1) * " + half, {"$g * " + half, "$g * " + half}, {build_.slice(y, d, 0, fewer), build_.slice(y, d, 1, fewer)}), {d}, false));
+    return one(build_.sum(
+        build_.apply("($0 + $1) * " + half, {"$g * " + half, "$g * " + half}, {build_.slice(y, d, 0, fewer), build_.slice(y, d, 1, fewer)}),
+        {d}, false));
   }
   if (op == "addmv") return one(build_.apply("$0 + $1", {"$g", "$g"}, {in.tensor("self"), product(in.tensor("mat"), in.tensor("vec"))}));
   if (op == "hstack" || op == "vstack" || op == "dstack" || op == "column_stack") {

@@ -20,12 +20,14 @@ bool writes(const std::string& target) {
 
 // Which of the outermost values are written, also through views and in inner graphs. roots: names here -> outermost values.
 void find_written(const ExportedGraph& graph, std::map<std::string, std::string> roots, std::set<std::string>& found) {
-  static const std::set<std::string> views{"slice", "select", "view", "reshape", "narrow", "t", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "expand", "alias", "detach", "diagonal"};
+  static const std::set<std::string> views{"slice",     "select",  "view",    "reshape", "narrow", "t",      "transpose", "permute",
+                                           "unsqueeze", "squeeze", "flatten", "expand",  "alias",  "detach", "diagonal"};
   for (const ExportedNode& node : graph.nodes) {
     std::string first, out;
     for (const auto& [key, argument] : node.arguments) {
       if (argument.kind == ExportedArgument::Kind::tensor && key == "self") first = root_of(roots, argument.names[0]);
-      if (argument.kind == ExportedArgument::Kind::tensor && key == "out" && node.target.ends_with("out")) out = root_of(roots, argument.names[0]);
+      if (argument.kind == ExportedArgument::Kind::tensor && key == "out" && node.target.ends_with("out"))
+        out = root_of(roots, argument.names[0]);
     }
     if (!out.empty()) found.insert(out);
     if (!first.empty() && node.target.starts_with("aten.")) {
@@ -98,7 +100,9 @@ void Lowering::bind_state() {
   for (const std::string& value : written) {
     const std::string& name = buffers_.at(value);
     const StoredTensor& stored = tensor_(name);
-    if (stored.type != StoredType::f32 && stored.type != StoredType::f16 && stored.type != StoredType::bf16 && stored.type != StoredType::f64) continue;  // a counter, or refused
+    if (stored.type != StoredType::f32 && stored.type != StoredType::f16 && stored.type != StoredType::bf16 &&
+        stored.type != StoredType::f64)
+      continue;  // a counter, or refused
     state_[value] = {parameter_of(name, true), -1};
     into_.graph->parameter_info(engine::ParameterId(state_[value].first)).frozen = true;
   }

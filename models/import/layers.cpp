@@ -48,7 +48,8 @@ TensorRef Lowering::log_softmax(const TensorRef& src, int dim) {
 }
 
 // Attention without a mask, or with one that turns out to be plain for every sample.
-std::optional<TensorRef> Lowering::known_attention(const Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v, double scale) {
+std::optional<TensorRef> Lowering::known_attention(const Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v,
+                                                   double scale) {
   if (!options_.patterns || (in.number("dropout_p", 0.0) > 0.0 && options_.dropout)) return {};
   MaskKind kind{in.boolean("is_causal", false), 0};
   if (in.has("attn_mask")) {
@@ -91,7 +92,8 @@ TensorRef Lowering::attention(const Arguments& in) {
                               : build_.apply(masked, {"$1 != 0 ? $g : 0.0f", ""}, {scores, mask});
   }
   if (in.boolean("is_causal", false)) {
-    const TensorRef i = build_.reshape(build_.arange(length, 0, 1, 'i'), {length, 1}), j = build_.reshape(build_.arange(keys, 0, 1, 'i'), {1, keys});
+    const TensorRef i = build_.reshape(build_.arange(length, 0, 1, 'i'), {length, 1}),
+                    j = build_.reshape(build_.arange(keys, 0, 1, 'i'), {1, keys});
     scores = build_.apply("$2 <= $1 ? $0 : -__builtin_inff()", {"$2 <= $1 ? $g : 0.0f", "", ""}, {scores, i, j});
   }
   TensorRef weights = build_.softmax(scores, scores.rank() - 1);
@@ -105,7 +107,8 @@ TensorRef Lowering::attention(const Arguments& in) {
 std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& op, const Arguments& in) {
   const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
   constexpr auto out_in = ops::WeightLayout::out_in, in_out = ops::WeightLayout::in_out;
-  if ((op == "linear" && (in.tensor("input").rank() < 1 || in.tensor("weight").rank() != 2)) || (op == "embedding" && in.tensor("weight").rank() != 2))
+  if ((op == "linear" && (in.tensor("input").rank() < 1 || in.tensor("weight").rank() != 2)) ||
+      (op == "embedding" && in.tensor("weight").rank() != 2))
     Arguments::refuse("has a weight that is no matrix");
   if (op == "linear") return one(build_.linear(in.tensor("input"), in.tensor("weight"), in.tensor_or_none("bias"), out_in));
   if (op == "addmm" && in.number("alpha", 1.0) == 1.0 && in.number("beta", 1.0) == 1.0) {
@@ -122,7 +125,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     return one(product(in.tensor("self"), in.tensor(second)));
   }
   if (op == "baddbmm" || op == "addmm") {
-    const TensorRef product = build_.matmul(in.tensor(op == "addmm" ? "mat1" : "batch1"), in.tensor(op == "addmm" ? "mat2" : "batch2"), in.number("alpha", 1.0));
+    const TensorRef product =
+        build_.matmul(in.tensor(op == "addmm" ? "mat1" : "batch1"), in.tensor(op == "addmm" ? "mat2" : "batch2"), in.number("alpha", 1.0));
     const std::string beta = number_text(in.number("beta", 1.0));
     return one(build_.apply("$0 + " + beta + " * $1", {"$g", "$g * " + beta}, {product, in.tensor("self")}));
   }
@@ -145,7 +149,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
   if (op == "layer_norm") {
     std::int64_t width = 1;
     for (std::int64_t size : in.integers("normalized_shape")) width *= size;
-    return one(build_.layer_norm(in.tensor("input"), width, in.tensor_or_none("weight"), in.tensor_or_none("bias"), in.number("eps", 1e-5)));
+    return one(
+        build_.layer_norm(in.tensor("input"), width, in.tensor_or_none("weight"), in.tensor_or_none("bias"), in.number("eps", 1e-5)));
   }
   if (op == "rms_norm") {
     std::int64_t width = 1;
@@ -155,8 +160,9 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     if (options_.patterns && in.has("weight") && in.tensor("weight").parameter >= 0 && in.tensor("weight").dense())
       return one(build_.rms_norm(src, width, in.tensor("weight"), 0.0, in.number("eps", 1.1920929e-07)));
     const TensorRef square = build_.mean(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), {1}, true);
-    TensorRef y = build_.apply(fmt::format("$0 / sycl::sqrt($1 + {})", eps),
-                               {fmt::format("$g / sycl::sqrt($1 + {})", eps), fmt::format("-0.5f * $g * $r / ($1 + {})", eps)}, {x, square});
+    TensorRef y =
+        build_.apply(fmt::format("$0 / sycl::sqrt($1 + {})", eps),
+                     {fmt::format("$g / sycl::sqrt($1 + {})", eps), fmt::format("-0.5f * $g * $r / ($1 + {})", eps)}, {x, square});
     if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), {width})});
     return one(build_.reshape(y, src.shape));
   }
@@ -197,7 +203,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     if (beta.exists()) y = build_.apply("$0 + $1", {"$g", "$g"}, {y, build_.reshape(beta, by_channel)});
     return one(y);
   }
-  if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d" || op == "convolution") {
+  if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" ||
+      op == "conv_transpose3d" || op == "convolution") {
     TensorRef x = in.tensor("input");
     const TensorRef w = in.tensor("weight");
     if (w.rank() < 3) Arguments::refuse("has a weight of too few dimensions");
@@ -211,7 +218,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
       while (list.size() < spatial) list.push_back(list[0]);
       return list;
     };
-    o.stride = values("stride", 1), o.padding = values("padding", 0), o.dilation = values("dilation", 1), o.output_padding = values("output_padding", 0);
+    o.stride = values("stride", 1), o.padding = values("padding", 0), o.dilation = values("dilation", 1),
+    o.output_padding = values("output_padding", 0);
     const bool single = x.shape.size() == spatial + 1;
     if (single) x = unsqueezed(x, 0);
     if (x.rank() != w.rank()) Arguments::refuse("has an input of another number of dimensions");
@@ -226,7 +234,9 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     }
     return one(build_.reshape(build_.convolution(x, w, in.tensor_or_none("bias"), o), in.out_shape()));
   }
-  static const std::set<std::string> pools{"max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d", "max_pool2d_with_indices"};
+  static const std::set<std::string> pools{"max_pool1d",          "max_pool2d",          "avg_pool1d",
+                                           "avg_pool2d",          "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+                                           "adaptive_max_pool2d", "adaptive_max_pool1d", "max_pool2d_with_indices"};
   if (pools.contains(op)) {
     TensorRef x = in.tensor("self");
     const std::size_t spatial = op.find("1d") != std::string::npos ? 1 : 2;
@@ -259,7 +269,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     spread(in.integers("dilation"), o.dilation, spatial, 1);
     o.count_padding = in.boolean("count_include_pad", true);
     if (in.has("divisor_override")) Arguments::refuse("has a divisor of its own");
-    return one(build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
+    return one(
+        build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
   }
   if (op == "_weight_norm") {  // v, and its length along all dimensions but one
     const TensorRef v = in.tensor("v"), g = in.tensor("g");
@@ -268,7 +279,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     for (int i = 0; i < v.rank(); ++i)
       if (i != d) others.push_back(i);
     const TensorRef square = build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {v}), others, true);
-    return one(build_.apply("$0 * $1 / sycl::sqrt($2)", {"$g * $1 / sycl::sqrt($2)", "$g * $0 / sycl::sqrt($2)", "-0.5f * $g * $r / $2"}, {v, g, square}));
+    return one(build_.apply("$0 * $1 / sycl::sqrt($2)", {"$g * $1 / sycl::sqrt($2)", "$g * $0 / sycl::sqrt($2)", "-0.5f * $g * $r / $2"},
+                            {v, g, square}));
   }
   if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d") ||
       op.starts_with("upsample_trilinear3d")) {

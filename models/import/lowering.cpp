@@ -78,7 +78,8 @@ Dims Lowering::shape_of(const std::string& value) const {
   Dims shape;
   for (const ExportedSize& one : found->second.sizes) {
     shape.push_back(dim_of(one));
-    if (shape.back().batch < 0 || (shape.back().constant() && shape.back().fixed < 0)) throw FileError(fmt::format("the program's value '{}' has a negative size", value));
+    if (shape.back().batch < 0 || (shape.back().constant() && shape.back().fixed < 0))
+      throw FileError(fmt::format("the program's value '{}' has a negative size", value));
   }
   return shape;
 }
@@ -95,7 +96,8 @@ int Lowering::parameter_of(const std::string& given, bool frozen) {
   const auto found = parameters_.find(name);
   if (found != parameters_.end()) return found->second;
   const StoredTensor& stored = tensor_(name);
-  if (stored.shape.size() > static_cast<std::size_t>(ops::Shape::max_rank)) throw ConfigError(fmt::format("{} has {} dimensions: {} are supported", name, stored.shape.size(), ops::Shape::max_rank));
+  if (stored.shape.size() > static_cast<std::size_t>(ops::Shape::max_rank))
+    throw ConfigError(fmt::format("{} has {} dimensions: {} are supported", name, stored.shape.size(), ops::Shape::max_rank));
   engine::ParameterInfo info;
   info.name = name;
   info.shape = ops::Shape(std::span(stored.shape));
@@ -111,9 +113,12 @@ TensorRef Lowering::stored_constant(const std::string& name) {
   const StoredTensor& stored = tensor_(name);
   Dims shape;
   for (std::int64_t size : stored.shape) shape.emplace_back(size);
-  const bool is_float = stored.type == StoredType::f32 || stored.type == StoredType::f16 || stored.type == StoredType::bf16 || stored.type == StoredType::f64;
+  const bool is_float =
+      stored.type == StoredType::f32 || stored.type == StoredType::f16 || stored.type == StoredType::bf16 || stored.type == StoredType::f64;
   return build_.constant(is_float ? bits_of(stored_floats(stored)) : stored_integers(stored), shape,
-                         is_float ? 'f' : stored.type == StoredType::boolean ? 'b' : 'i');
+                         is_float                             ? 'f'
+                         : stored.type == StoredType::boolean ? 'b'
+                                                              : 'i');
 }
 
 void Lowering::bind_inputs() {
@@ -138,8 +143,10 @@ void Lowering::bind_inputs() {
 void Lowering::run() {
   bind_symbols();
   const auto writes = [](const ExportedNode& node) {  // into a part of something, or something that others see
-    static const std::set<std::string> some{"copy_", "fill_", "zero_", "masked_fill_", "index_put_", "add_", "mul_", "sub_", "div_", "clamp_", "uniform_", "normal_", "bernoulli_", "exponential_",
-                                            "scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_fill_"};
+    static const std::set<std::string> some{"copy_",       "fill_",        "zero_",    "masked_fill_", "index_put_",      "add_",
+                                            "mul_",        "sub_",         "div_",     "clamp_",       "uniform_",        "normal_",
+                                            "bernoulli_",  "exponential_", "scatter_", "scatter_add_", "scatter_reduce_", "index_add_",
+                                            "index_copy_", "index_fill_"};
     return node.target.starts_with("aten.") && some.contains(node.target.substr(5, node.target.rfind('.') - 5));
   };
   copies_ = std::ranges::any_of(program_.graph.nodes, writes);
@@ -231,11 +238,30 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   if (in_place && !given_out) op.pop_back();
   writes_in_place_ = writes_in_place_ || in_place;
   const char* const target = given_out ? "out" : "self";
-  static const std::map<std::string, std::string> other_names{
-      {"multiply", "mul"}, {"subtract", "sub"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"absolute", "abs"},
-      {"negative", "neg"}, {"special_expit", "sigmoid"}, {"special_erf", "erf"}, {"special_log1p", "log1p"}, {"special_expm1", "expm1"}, {"special_softmax", "softmax"},
-      {"special_log_softmax", "log_softmax"}, {"special_logsumexp", "logsumexp"}, {"arctan", "atan"}, {"arcsin", "asin"}, {"arccos", "acos"}, {"swapdims", "transpose"},
-      {"moveaxis", "movedim"}, {"row_stack", "vstack"}, {"arctan2", "atan2"}, {"fix", "trunc"}};
+  static const std::map<std::string, std::string> other_names{{"multiply", "mul"},
+                                                              {"subtract", "sub"},
+                                                              {"greater", "gt"},
+                                                              {"greater_equal", "ge"},
+                                                              {"less", "lt"},
+                                                              {"less_equal", "le"},
+                                                              {"not_equal", "ne"},
+                                                              {"absolute", "abs"},
+                                                              {"negative", "neg"},
+                                                              {"special_expit", "sigmoid"},
+                                                              {"special_erf", "erf"},
+                                                              {"special_log1p", "log1p"},
+                                                              {"special_expm1", "expm1"},
+                                                              {"special_softmax", "softmax"},
+                                                              {"special_log_softmax", "log_softmax"},
+                                                              {"special_logsumexp", "logsumexp"},
+                                                              {"arctan", "atan"},
+                                                              {"arcsin", "asin"},
+                                                              {"arccos", "acos"},
+                                                              {"swapdims", "transpose"},
+                                                              {"moveaxis", "movedim"},
+                                                              {"row_stack", "vstack"},
+                                                              {"arctan2", "atan2"},
+                                                              {"fix", "trunc"}};
   if (const auto other = other_names.find(op); other != other_names.end()) op = other->second;
   if (in_place) {
     const std::string self = in.first_name(target);
@@ -245,8 +271,11 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
         into_.counters.push_back(buffer->second);
         return {TensorRef{}};
       }
-      const auto counted = std::ranges::find_if(names_->graph->nodes, [&](const ExportedNode& one) { return !one.outputs.empty() && one.outputs[0] == in.first_name("src"); });
-      if (op == "copy" && std::ranges::count(into_.counters, buffer->second) > 0 && counted != names_->graph->nodes.end() && counted->target.starts_with("aten.add_.")) return {TensorRef{}};
+      const auto counted = std::ranges::find_if(
+          names_->graph->nodes, [&](const ExportedNode& one) { return !one.outputs.empty() && one.outputs[0] == in.first_name("src"); });
+      if (op == "copy" && std::ranges::count(into_.counters, buffer->second) > 0 && counted != names_->graph->nodes.end() &&
+          counted->target.starts_with("aten.add_."))
+        return {TensorRef{}};
       Arguments::refuse(fmt::format("changes the buffer {}", buffer->second));
     }
   }
@@ -282,7 +311,8 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   for (std::size_t i = 0; i < made.size() && i < node.outputs.size(); ++i) {
     if (!made[i].exists() || node.outputs[i].empty()) continue;
     const Dims expected = shape_of(node.outputs[i]);
-    if (!(made[i].shape == expected)) Arguments::refuse(fmt::format("gives {} here and {} in PyTorch", text_of(made[i].shape), text_of(expected)));
+    if (!(made[i].shape == expected))
+      Arguments::refuse(fmt::format("gives {} here and {} in PyTorch", text_of(made[i].shape), text_of(expected)));
     const char wanted = type_of(node.outputs[i]);
     if ((made[i].type == 'f') != (wanted == 'f')) made[i] = cast(made[i], wanted);
     made[i].type = wanted;
@@ -339,17 +369,18 @@ void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
   if (first.shape.empty() || first.type != 'f') throw ConfigError("--loss: the program's first output has no batch; use --loss output");
   if (loss == ProgramLoss::cross_entropy) {
     const int rank = first.rank(), dim = options_.class_dim < 0 ? options_.class_dim + rank : options_.class_dim;
-    if (dim < 1 || dim >= rank) throw ConfigError(fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
+    if (dim < 1 || dim >= rank)
+      throw ConfigError(
+          fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
     Dims shape = first.shape;
     shape.erase(shape.begin() + dim);
     return build_.cross_entropy_loss(first, dim, targets(shape, 'i'));
   }
   const TensorRef wanted = targets(first.shape, 'f');
   const std::int64_t elements = per_sample(first.shape);
-  const TensorRef each = loss == ProgramLoss::mse
-                             ? build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", ""}, {first, wanted})
-                             : build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))",
-                                            {"(logistic($0) - $1) * $g", ""}, {first, wanted});
+  const TensorRef each = loss == ProgramLoss::mse ? build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", ""}, {first, wanted})
+                                                  : build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))",
+                                                                 {"(logistic($0) - $1) * $g", ""}, {first, wanted});
   build_.sum_loss(build_.reshape(each, {count_of(each.shape)}), elements);
 }
 

@@ -14,15 +14,15 @@
 
 namespace ppengine::models {
 
+using engine::count_of;
 using engine::Dim;
 using engine::Dims;
-using engine::count_of;
 using engine::TensorRef;
 
 class Lowering {
  public:
-  Lowering(const ExportedProgram& program, const std::function<const StoredTensor&(const std::string&)>& tensor, const ProgramOptions& options,
-           ProgramGraph& into);
+  Lowering(const ExportedProgram& program, const std::function<const StoredTensor&(const std::string&)>& tensor,
+           const ProgramOptions& options, ProgramGraph& into);
   void run();
   // A second lowering of the same program with what the first one found: elementwise nodes that become part of others. Empty: none do.
   std::vector<bool> fusable() const { return writes_in_place_ ? std::vector<bool>() : build_.fusable(); }
@@ -67,14 +67,16 @@ class Lowering {
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_cell(const std::string& op, const class Arguments& in);
   std::optional<std::vector<TensorRef>> lower_composites(const std::string& op, const class Arguments& in);
-  std::pair<TensorRef, TensorRef> recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h, const TensorRef& c);
+  std::pair<TensorRef, TensorRef> recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h,
+                                                 const TensorRef& c);
   TensorRef pad_by_places(const TensorRef& src, const std::vector<std::int64_t>& pads, const std::string& mode);
   TensorRef distance(const TensorRef& a, const TensorRef& b, double p, double eps, bool keep);
   TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
   const ExportedNode* maker_of(std::string name);
   std::optional<TensorRef> known_rms_norm(const class Arguments& in);
-  std::optional<TensorRef> known_attention(const class Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v, double scale);
+  std::optional<TensorRef> known_attention(const class Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v,
+                                           double scale);
   TensorRef einsum(const std::string& equation, std::vector<TensorRef> operands);
   // A tensor with its indexed dimensions side by side, and one number for all of them: [before, along, behind] by [shape].
   struct Indexed {
@@ -120,12 +122,13 @@ class Lowering {
   std::map<const ExportedGraph*, std::map<std::string, const ExportedNode*>> makers_;
   std::map<std::string, std::pair<int, int>> state_;  // buffers that the program changes: value -> parameter, and what it was
   bool writes_in_place_ = false;
-  bool copies_ = false;                          // something is written in place: clones and constants need memory of their own
+  bool copies_ = false;  // something is written in place: clones and constants need memory of their own
 };
 
 // [before, along, behind] around a dimension.
 inline Dims around(const TensorRef& x, int dim) {
-  return {count_of({x.shape.begin(), x.shape.begin() + dim}), x.shape[static_cast<std::size_t>(dim)], count_of({x.shape.begin() + dim + 1, x.shape.end()})};
+  return {count_of({x.shape.begin(), x.shape.begin() + dim}), x.shape[static_cast<std::size_t>(dim)],
+          count_of({x.shape.begin() + dim + 1, x.shape.end()})};
 }
 
 // The arguments of a node by name, as tensors, numbers and sizes.
@@ -134,7 +137,7 @@ class Arguments {
   Arguments(Lowering& lowering, const ExportedNode& node) : lowering_(lowering), node_(node) {}
   const ExportedNode& node() const { return node_; }
   bool has(const char* name) const;
-  TensorRef tensor(const char* name) const;                  // also a number as a tensor
+  TensorRef tensor(const char* name) const;  // also a number as a tensor
   TensorRef tensor_or_none(const char* name) const;
   std::vector<TensorRef> tensors(const char* name) const;
   std::vector<std::optional<TensorRef>> optional_tensors(const char* name) const;
@@ -148,7 +151,7 @@ class Arguments {
   std::int64_t integer(const char* name, std::int64_t otherwise) const;
   bool boolean(const char* name, bool otherwise) const;
   std::string text(const char* name, const std::string& otherwise) const;
-  int dim(const char* name, int otherwise, int rank) const;                  // from 0
+  int dim(const char* name, int otherwise, int rank) const;  // from 0
   std::vector<int> dims(const char* name, int rank) const;
   Dims out_shape(std::size_t i = 0) const;
   char out_type(std::size_t i = 0) const;

@@ -64,14 +64,16 @@ const std::map<std::string, Line>& unary() {
       {"relu6", {"$0 < 0 ? 0.0f : $0 > 6.0f ? 6.0f : $0", {"$0 > 0 && $0 < 6.0f ? $g : 0.0f"}}},
       {"hardsigmoid", {"$0 <= -3.0f ? 0.0f : $0 >= 3.0f ? 1.0f : $0 / 6.0f + 0.5f", {"$0 > -3.0f && $0 < 3.0f ? $g / 6.0f : 0.0f"}}},
       {"hardswish",
-       {"$0 <= -3.0f ? 0.0f : $0 >= 3.0f ? $0 : $0 * ($0 + 3.0f) / 6.0f", {"$0 < -3.0f ? 0.0f : $0 <= 3.0f ? $g * ($0 / 3.0f + 0.5f) : $g"}}},
+       {"$0 <= -3.0f ? 0.0f : $0 >= 3.0f ? $0 : $0 * ($0 + 3.0f) / 6.0f",
+        {"$0 < -3.0f ? 0.0f : $0 <= 3.0f ? $g * ($0 / 3.0f + 0.5f) : $g"}}},
       {"mish",
        {"$0 * sycl::tanh(soft_plus($0))",
         {"$g * (sycl::tanh(soft_plus($0)) + $0 * logistic($0) * (1.0f - sycl::tanh(soft_plus($0)) * sycl::tanh(soft_plus($0))))"}}},
       {"log_sigmoid", {"-soft_plus(-$0)", {"$g * (1.0f - logistic($0))"}}},
       {"softsign", {"$0 / (1.0f + sycl::fabs($0))", {"$g / ((1.0f + sycl::fabs($0)) * (1.0f + sycl::fabs($0)))"}}},
       {"selu",
-       {"1.05070099f * ($0 > 0 ? $0 : 1.67326324f * sycl::expm1($0))", {"$g * 1.05070099f * ($0 > 0 ? 1.0f : 1.67326324f * sycl::exp($0))"}}},
+       {"1.05070099f * ($0 > 0 ? $0 : 1.67326324f * sycl::expm1($0))",
+        {"$g * 1.05070099f * ($0 > 0 ? 1.0f : 1.67326324f * sycl::exp($0))"}}},
   };
   return table;
 }
@@ -106,7 +108,8 @@ const std::map<std::string, Line>& binary() {
         {"$g * logistic(0.693147181f * ($0 - $1))", "$g * logistic(0.693147181f * ($1 - $0))"}}},
       {"floor_divide", {"floor_div($0, $1)", {"", ""}}},
       {"remainder", {"floor_mod($0, $1)", {"$g", ""}}},
-      {"logaddexp", {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
+      {"logaddexp",
+       {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
       {"copysign", {"sycl::copysign($0, $1)", {"$r == $0 ? $g : -$g", ""}}},
       {"ldexp", {"(float)$0 * sycl::exp2((float)$1)", {"$g * sycl::exp2((float)$1)", ""}}},
       {"hypot", {"sycl::hypot($0, $1)", {"$r > 0 ? $g * $0 / $r : 0.0f", "$r > 0 ? $g * $1 / $r : 0.0f"}}},
@@ -174,14 +177,17 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
       if (p == std::floor(p) && std::abs(p) < 64)
         return build_.apply(fmt::format("sycl::pown($0, {})", static_cast<int>(p)),
                             {fmt::format("$g * {} * sycl::pown($0, {})", n(p), static_cast<int>(p) - 1)}, {cast(x, 'f')});
-      return build_.apply(fmt::format("sycl::pow($0, {})", n(p)), {fmt::format("$g * {} * sycl::pow($0, {})", n(p), n(p - 1))}, {cast(x, 'f')});
+      return build_.apply(fmt::format("sycl::pow($0, {})", n(p)), {fmt::format("$g * {} * sycl::pow($0, {})", n(p), n(p - 1))},
+                          {cast(x, 'f')});
     }
     return build_.apply("sycl::pow($0, $1)", {"$g * $1 * sycl::pow($0, $1 - 1.0f)", "$0 > 0 ? $g * $r * sycl::log($0) : 0.0f"},
                         {floats("self"), floats("exponent")});
   }
   if (op == "neg") return build_.apply("-$0", {"-$g"}, {in.tensor("self")}, type);
-  if (op == "abs") return build_.apply(type == 'f' ? "sycl::fabs($0)" : "($0 < 0 ? -$0 : $0)", {"$g * sign_of($0)"}, {in.tensor("self")}, type);
-  if (op == "sign" || op == "sgn") return build_.apply(type == 'f' ? "sign_of($0)" : "($0 > 0) - ($0 < 0)", {""}, {in.tensor("self")}, type);
+  if (op == "abs")
+    return build_.apply(type == 'f' ? "sycl::fabs($0)" : "($0 < 0 ? -$0 : $0)", {"$g * sign_of($0)"}, {in.tensor("self")}, type);
+  if (op == "sign" || op == "sgn")
+    return build_.apply(type == 'f' ? "sign_of($0)" : "($0 > 0) - ($0 < 0)", {""}, {in.tensor("self")}, type);
   if (op == "logical_not") return build_.apply("$0 == 0 ? 1 : 0", {""}, {in.tensor("self")}, 'b');
   if (op == "bitwise_not") return build_.apply(type == 'b' ? "$0 == 0 ? 1 : 0" : "~$0", {""}, {in.tensor("self")}, type);
   if (op == "isfinite") return build_.apply("sycl::fabs((float)$0) < __builtin_inff() ? 1 : 0", {""}, {in.tensor("self")}, 'b');
@@ -196,13 +202,15 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   }
   if (op == "gelu") {
     if (in.text("approximate", "none") == "tanh")
-      return build_.apply("0.5f * $0 * (1.0f + sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0)))",
-                          {"$g * (0.5f * (1.0f + sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0))) + 0.5f * $0 * (1.0f - "
-                           "sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0)) * sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * "
-                           "$0))) * 0.797884561f * (1.0f + 0.134145f * $0 * $0))"},
-                          {in.tensor("self")});
+      return build_.apply(
+          "0.5f * $0 * (1.0f + sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0)))",
+          {"$g * (0.5f * (1.0f + sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0))) + 0.5f * $0 * (1.0f - "
+           "sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * $0)) * sycl::tanh(0.797884561f * ($0 + 0.044715f * $0 * $0 * "
+           "$0))) * 0.797884561f * (1.0f + 0.134145f * $0 * $0))"},
+          {in.tensor("self")});
     return build_.apply("0.5f * $0 * (1.0f + sycl::erf($0 * 0.707106781f))",
-                        {"$g * (0.5f * (1.0f + sycl::erf($0 * 0.707106781f)) + $0 * 0.39894228f * sycl::exp(-0.5f * $0 * $0))"}, {in.tensor("self")});
+                        {"$g * (0.5f * (1.0f + sycl::erf($0 * 0.707106781f)) + $0 * 0.39894228f * sycl::exp(-0.5f * $0 * $0))"},
+                        {in.tensor("self")});
   }
   if (op == "leaky_relu") {
     const std::string slope = n(in.number("negative_slope", 0.01));
@@ -223,7 +231,8 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     return build_.apply("$0 > 0 ? $0 : $0 * $1", {"$0 > 0 ? $g : $g * $1", "$0 > 0 ? 0.0f : $g * $0"}, {x, w});
   }
   if (op == "elu" || op == "celu") {
-    const double alpha = in.number("alpha", 1.0), scale = in.number("scale", 1.0), inner = op == "celu" ? 1.0 / alpha : in.number("input_scale", 1.0);
+    const double alpha = in.number("alpha", 1.0), scale = in.number("scale", 1.0),
+                 inner = op == "celu" ? 1.0 / alpha : in.number("input_scale", 1.0);
     return build_.apply(fmt::format("$0 > 0 ? $0 * {1} : {0} * {1} * sycl::expm1($0 * {2})", n(alpha), n(scale), n(inner)),
                         {fmt::format("$0 > 0 ? $g * {1} : $g * {0} * {1} * {2} * sycl::exp($0 * {2})", n(alpha), n(scale), n(inner))},
                         {in.tensor("self")});
@@ -242,7 +251,8 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   if (op == "logit") {
     TensorRef x = in.tensor("self");
     if (const auto eps = in.number("eps"))
-      x = build_.apply(fmt::format("$0 < {0} ? {0} : $0 > {1} ? {1} : $0", n(*eps), n(1.0 - *eps)), {fmt::format("$0 >= {} && $0 <= {} ? $g : 0.0f", n(*eps), n(1.0 - *eps))}, {x});
+      x = build_.apply(fmt::format("$0 < {0} ? {0} : $0 > {1} ? {1} : $0", n(*eps), n(1.0 - *eps)),
+                       {fmt::format("$0 >= {} && $0 <= {} ? $g : 0.0f", n(*eps), n(1.0 - *eps))}, {x});
     return build_.apply("sycl::log($0 / (1.0f - $0))", {"$g / ($0 * (1.0f - $0))"}, {x});
   }
   if (op == "threshold") {
@@ -262,7 +272,9 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     const auto t = [&](double v) { return type == 'f' ? n(v) : std::to_string(static_cast<std::int64_t>(v)); };
     std::string value = "$0", inside;
     if (low) value = fmt::format("($0 < {0} ? {0} : {1})", t(*low), value), inside = fmt::format("$0 >= {}", t(*low));
-    if (high) value = fmt::format("($0 > {0} ? {0} : {1})", t(*high), value), inside += fmt::format("{}$0 <= {}", inside.empty() ? "" : " && ", t(*high));
+    if (high)
+      value = fmt::format("($0 > {0} ? {0} : {1})", t(*high), value),
+      inside += fmt::format("{}$0 <= {}", inside.empty() ? "" : " && ", t(*high));
     return build_.apply(value, {inside.empty() ? "$g" : inside + " ? $g : 0.0f"}, {in.tensor("self")}, type);
   }
   if (op == "where" && in.has("other"))
@@ -272,11 +284,13 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     return build_.apply("$1 != 0 ? $2 : $0", {"$1 != 0 ? 0.0f : $g", "", "$1 != 0 ? $g : 0.0f"},
                         {in.tensor("self"), in.tensor("mask"), cast(in.tensor("value"), type)}, type);
   if (op == "lerp")
-    return build_.apply("$0 + $2 * ($1 - $0)", {"$g * (1.0f - $2)", "$g * $2", "$g * ($1 - $0)"}, {floats("self"), floats("end"), floats("weight")});
+    return build_.apply("$0 + $2 * ($1 - $0)", {"$g * (1.0f - $2)", "$g * $2", "$g * ($1 - $0)"},
+                        {floats("self"), floats("end"), floats("weight")});
   if (op == "addcmul" || op == "addcdiv") {
     const std::string value = n(in.number("value", 1.0));
     if (op == "addcmul")
-      return build_.apply(fmt::format("$0 + {} * $1 * $2", value), {"$g", fmt::format("$g * {} * $2", value), fmt::format("$g * {} * $1", value)},
+      return build_.apply(fmt::format("$0 + {} * $1 * $2", value),
+                          {"$g", fmt::format("$g * {} * $2", value), fmt::format("$g * {} * $1", value)},
                           {in.tensor("self"), in.tensor("tensor1"), in.tensor("tensor2")});
     return build_.apply(fmt::format("$0 + {} * $1 / $2", value),
                         {"$g", fmt::format("$g * {} / $2", value), fmt::format("-$g * {} * $1 / ($2 * $2)", value)},
@@ -293,7 +307,8 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
       for (std::size_t i = 2; op.starts_with("feature") && i < thin.size(); ++i) thin[i] = 1;
       const TensorRef kept = build_.random(thin, false);
       const std::string keep = "$1 >= " + n(p);
-      return build_.apply(fmt::format("({} ? $0 : {}) * {} + {}", keep, n(dropped), n(scale), n(shift)), {fmt::format("{} ? $g * {} : 0.0f", keep, n(scale)), ""}, {x, kept});
+      return build_.apply(fmt::format("({} ? $0 : {}) * {} + {}", keep, n(dropped), n(scale), n(shift)),
+                          {fmt::format("{} ? $g * {} : 0.0f", keep, n(scale)), ""}, {x, kept});
     }
     if (op == "feature_dropout") {  // whole channels
       Dims thin = x.shape;

@@ -31,7 +31,8 @@ std::shared_ptr<const Program> Program::load(const std::string& path) {
   program->exported_ = ExportedProgram::read(program->file_);
   if (folder) program->saved_ = std::make_shared<WeightFiles>(WeightFiles::open(path));
   for (const ExportedInput& input : program->exported_->inputs) {
-    const bool stored = input.kind == ExportedInput::Kind::parameter || input.kind == ExportedInput::Kind::buffer || input.kind == ExportedInput::Kind::constant;
+    const bool stored = input.kind == ExportedInput::Kind::parameter || input.kind == ExportedInput::Kind::buffer ||
+                        input.kind == ExportedInput::Kind::constant;
     if (stored && !program->exported_->tensors.contains(input.name))
       throw FileError(fmt::format("{}: the tensor '{}' is missing", program->file_, input.name));
   }
@@ -85,7 +86,8 @@ void Program::check(const ProgramGraph& graph, const std::string& file) {
   if (graph.unsupported.empty()) return;
   std::string text = fmt::format("{}: {} ops of the program are not supported:", file, graph.unsupported.size());
   for (const Unsupported& one : graph.unsupported)
-    text += fmt::format("\n  {} in {} ({}): {}", one.op, one.module.empty() ? "the model" : one.module, one.place.empty() ? "no line" : one.place, one.reason);
+    text += fmt::format("\n  {} in {} ({}): {}", one.op, one.module.empty() ? "the model" : one.module,
+                        one.place.empty() ? "no line" : one.place, one.reason);
   throw ConfigError(text);
 }
 

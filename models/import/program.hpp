@@ -21,10 +21,10 @@ struct ProgramOptions {
   ProgramLoss loss = ProgramLoss::none;
   int class_dim = -1;
   bool dropout = true;
-  bool sync_batchnorm = false;  // statistics over all data-parallel ranks
-  bool patterns = true;  // layers that the program spells out run as the ops that built-in models use
+  bool sync_batchnorm = false;                     // statistics over all data-parallel ranks
+  bool patterns = true;                            // layers that the program spells out run as the ops that built-in models use
   std::function<bool(const std::string&)> frozen;  // parameters by name that are not trained, beside those that the program freezes
-  bool outputs = false;  // the graph gives the program's outputs, side by side for each sample
+  bool outputs = false;                            // the graph gives the program's outputs, side by side for each sample
   // Sizes of the data by input, the batch left out: they decide what symbols other than the batch stand for. Empty: the example's.
   std::map<std::string, std::vector<std::int64_t>> sizes;
 };
@@ -51,13 +51,13 @@ struct ProgramGraph {
   std::shared_ptr<engine::Graph> graph;
   std::vector<ProgramInput> inputs;
   std::vector<ProgramOutput> outputs;
-  std::vector<Unsupported> unsupported;    // where there are any, the graph is not whole
-  std::map<std::string, int> ops;          // how often each occurs
+  std::vector<Unsupported> unsupported;              // where there are any, the graph is not whole
+  std::map<std::string, int> ops;                    // how often each occurs
   std::vector<std::pair<std::string, int>> modules;  // in the order of the program, and the node of the graph that each begins with
-  std::vector<std::string> running;        // buffers that training changes: frozen parameters of the graph
-  std::vector<std::string> counters;       // integer buffers that count forwards
-  std::int64_t fixed_batch = 0;            // samples of a microbatch where the export fixed them; 0: any
-  std::int64_t targets_width = 0;          // elements of `targets` for a sample
+  std::vector<std::string> running;                  // buffers that training changes: frozen parameters of the graph
+  std::vector<std::string> counters;                 // integer buffers that count forwards
+  std::int64_t fixed_batch = 0;                      // samples of a microbatch where the export fixed them; 0: any
+  std::int64_t targets_width = 0;                    // elements of `targets` for a sample
   bool targets_are_integers = false;
 };
 

@@ -8,7 +8,8 @@
 namespace ppengine::models {
 
 // From the products of the input (a) and of the state (b), the state and where there is one the cell: the next ones.
-std::pair<TensorRef, TensorRef> Lowering::recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h, const TensorRef& c) {
+std::pair<TensorRef, TensorRef> Lowering::recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h,
+                                                         const TensorRef& c) {
   const Dim width = op == "lstm" ? c.shape[1] : h.shape[1];  // a projected state is narrower than its cell
   const auto gate = [&](const TensorRef& of, std::int64_t k) { return build_.slice(of, 1, width * Dim(k), width); };
   constexpr const char *ds = "$g * $r * (1.0f - $r)", *dt = "$g * (1.0f - $r * $r)";
@@ -16,14 +17,17 @@ std::pair<TensorRef, TensorRef> Lowering::recurrent_step(const std::string& op, 
     return build_.apply(fmt::format("{}($0 + $1)", f), {df, df}, {gate(a, k), gate(b, k)});
   };
   if (op == "lstm") {
-    const TensorRef i = both_of(0, "logistic", ds), f = both_of(1, "logistic", ds), g = both_of(2, "sycl::tanh", dt), o = both_of(3, "logistic", ds);
+    const TensorRef i = both_of(0, "logistic", ds), f = both_of(1, "logistic", ds), g = both_of(2, "sycl::tanh", dt),
+                    o = both_of(3, "logistic", ds);
     const TensorRef next = build_.apply("$0 * $1 + $2 * $3", {"$g * $1", "$g * $0", "$g * $3", "$g * $2"}, {f, c, i, g});
-    return {build_.apply("$0 * sycl::tanh($1)", {"$g * sycl::tanh($1)", "$g * $0 * (1.0f - sycl::tanh($1) * sycl::tanh($1))"}, {o, next}), next};
+    return {build_.apply("$0 * sycl::tanh($1)", {"$g * sycl::tanh($1)", "$g * $0 * (1.0f - sycl::tanh($1) * sycl::tanh($1))"}, {o, next}),
+            next};
   }
   if (op == "gru") {
     const TensorRef r = both_of(0, "logistic", ds), z = both_of(1, "logistic", ds);
-    const TensorRef n = build_.apply("sycl::tanh($0 + $1 * $2)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r) * $2", "$g * (1.0f - $r * $r) * $1"},
-                                     {gate(a, 2), r, gate(b, 2)});
+    const TensorRef n =
+        build_.apply("sycl::tanh($0 + $1 * $2)", {"$g * (1.0f - $r * $r)", "$g * (1.0f - $r * $r) * $2", "$g * (1.0f - $r * $r) * $1"},
+                     {gate(a, 2), r, gate(b, 2)});
     return {build_.apply("(1.0f - $0) * $1 + $0 * $2", {"$g * ($2 - $1)", "$g * (1.0f - $0)", "$g * $0"}, {z, n, h}), {}};
   }
   if (op == "rnn_tanh") return {build_.apply("sycl::tanh($0 + $1)", {dt, dt}, {a, b}), {}};
@@ -59,7 +63,9 @@ std::vector<TensorRef> Lowering::lower_recurrent(const std::string& op, const Ar
   const std::size_t each = projects ? plain + 1 : plain;
   if (weights.size() != count * each) Arguments::refuse("has another number of weights than its layers need");
   std::vector<TensorRef> last_h, last_c;
-  const auto row = [&](const TensorRef& all, std::int64_t i) { return build_.reshape(build_.slice(all, 0, i, 1), {all.shape[1], all.shape[2]}); };
+  const auto row = [&](const TensorRef& all, std::int64_t i) {
+    return build_.reshape(build_.slice(all, 0, i, 1), {all.shape[1], all.shape[2]});
+  };
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     std::vector<TensorRef> sides;
     for (std::int64_t side = 0; side < directions; ++side) {

@@ -10,8 +10,8 @@
 namespace ppengine::models {
 namespace {
 
-using engine::Reduction;
 using engine::number_text;
+using engine::Reduction;
 
 }  // namespace
 
@@ -72,13 +72,18 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const bool keep = in.boolean("keepdim", false);
     if (p == 0.0) return one(build_.sum(build_.apply("$0 != 0 ? 1.0f : 0.0f", {""}, {x}), dims, keep));
     if (p == 1.0) return one(build_.sum(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep));
-    if (std::isinf(p)) return one(build_.reduce(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep, p > 0 ? Reduction::largest : Reduction::smallest));
+    if (std::isinf(p))
+      return one(build_.reduce(build_.apply("sycl::fabs($0)", {"$g * sign_of($0)"}, {x}), dims, keep,
+                               p > 0 ? Reduction::largest : Reduction::smallest));
     if (p != 2.0) {
       const std::string order = number_text(p), less = number_text(p - 1.0), root = number_text(1.0 / p);
-      const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order), {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {x});
-      return one(build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)}, {build_.sum(powers, dims, keep)}));
+      const TensorRef powers = build_.apply(fmt::format("sycl::pow(sycl::fabs($0), {})", order),
+                                            {fmt::format("$g * {} * sycl::pow(sycl::fabs($0), {}) * sign_of($0)", order, less)}, {x});
+      return one(build_.apply(fmt::format("sycl::pow($0, {})", root), {fmt::format("$0 > 0 ? $g * {} * $r / $0 : 0.0f", root)},
+                              {build_.sum(powers, dims, keep)}));
     }
-    return one(build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"}, {build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), dims, keep)}));
+    return one(build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"},
+                            {build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), dims, keep)}));
   }
   if (op == "cosine_similarity" || op == "normalize") return {};
   if (op == "index") return one(index(in.tensor("self"), in.optional_tensors("indices")));
@@ -111,7 +116,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const int d = in.dim("dim", -1, x.rank());
     const Dim size = x.shape[static_cast<std::size_t>(d)];
     if (!size.constant()) Arguments::refuse("goes along the batch");
-    const TensorRef by = build_.slice(build_.order(x, d, size, false), d, op == "median" ? (size.fixed - 1) / 2 : in.integer("k", 1) - 1, 1);
+    const TensorRef by =
+        build_.slice(build_.order(x, d, size, false), d, op == "median" ? (size.fixed - 1) / 2 : in.integer("k", 1) - 1, 1);
     return std::vector<TensorRef>{build_.reshape(gather(x, by, d), in.out_shape()), build_.reshape(by, in.out_shape())};
   }
   if (op == "quantile" && !in.is_tensor("q") && in.has("dim") && in.text("interpolation", "linear") == "linear") {
@@ -123,7 +129,9 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     const TensorRef order = build_.order(x, d, size, false);
     const auto at = [&](double k) { return gather(x, build_.slice(order, d, static_cast<std::int64_t>(k), 1), d); };
     const std::string part = number_text(rank - low);
-    return one(build_.reshape(build_.apply("$0 + " + part + " * ($1 - $0)", {"$g * (1.0f - " + part + ")", "$g * " + part}, {at(low), at(std::ceil(rank))}), in.out_shape()));
+    return one(build_.reshape(
+        build_.apply("$0 + " + part + " * ($1 - $0)", {"$g * (1.0f - " + part + ")", "$g * " + part}, {at(low), at(std::ceil(rank))}),
+        in.out_shape()));
   }
   if (op == "nansum" || op == "nanmean") {
     const TensorRef x = cast(in.tensor("self"), 'f');
@@ -162,7 +170,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
     for (std::int64_t i = 0; i < in.integer("n", 1); ++i) {
       const Dim fewer = x.shape[k] - Dim(1);
       const TensorRef later = build_.slice(x, d, 1, fewer), before = build_.slice(x, d, 0, fewer);
-      x = x.type == 'b' ? build_.apply("$0 != $1 ? 1 : 0", {"", ""}, {later, before}, 'b') : build_.apply("$0 - $1", {"$g", "-$g"}, {later, before}, x.type);
+      x = x.type == 'b' ? build_.apply("$0 != $1 ? 1 : 0", {"", ""}, {later, before}, 'b')
+                        : build_.apply("$0 - $1", {"$g", "-$g"}, {later, before}, x.type);
     }
     return one(x);
   }
@@ -203,39 +212,49 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     return reduction == 0 ? each : reduction == 1 ? build_.mean(each, {}, false) : build_.sum(each, {}, false);
   };
   if (op == "mse_loss")
-    return reduced(build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", "-2.0f * ($0 - $1) * $g"}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    return reduced(build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", "-2.0f * ($0 - $1) * $g"},
+                                {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   if (op == "l1_loss")
-    return reduced(build_.apply("sycl::fabs($0 - $1)", {"$g * sign_of($0 - $1)", "-$g * sign_of($0 - $1)"}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    return reduced(build_.apply("sycl::fabs($0 - $1)", {"$g * sign_of($0 - $1)", "-$g * sign_of($0 - $1)"},
+                                {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   if (op == "smooth_l1_loss" || op == "huber_loss") {
     const bool smooth = op == "smooth_l1_loss";
     const double b = in.number(smooth ? "beta" : "delta", 1.0);
     const std::string beta = number_text(b), unit = number_text(smooth ? 1.0 / b : 1.0), slope = number_text(smooth ? 1.0 : b);
-    const std::string gradient = fmt::format("(sycl::fabs($0 - $1) < {0} ? ($0 - $1) * {1} : sign_of($0 - $1) * {2}) * $g", beta, unit, slope);
-    return reduced(build_.apply(fmt::format("sycl::fabs($0 - $1) < {0} ? 0.5f * ($0 - $1) * ($0 - $1) * {1} : {2} * (sycl::fabs($0 - $1) - 0.5f * {0})", beta, unit, slope),
-                                {gradient, "-" + gradient}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    const std::string gradient =
+        fmt::format("(sycl::fabs($0 - $1) < {0} ? ($0 - $1) * {1} : sign_of($0 - $1) * {2}) * $g", beta, unit, slope);
+    return reduced(build_.apply(
+        fmt::format("sycl::fabs($0 - $1) < {0} ? 0.5f * ($0 - $1) * ($0 - $1) * {1} : {2} * (sycl::fabs($0 - $1) - 0.5f * {0})", beta, unit,
+                    slope),
+        {gradient, "-" + gradient}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   }
   if (op == "binary_cross_entropy_with_logits" && in.has("pos_weight")) {
-    TensorRef each = build_.apply("(1.0f - $1) * $0 + (1.0f + ($2 - 1.0f) * $1) * (sycl::log1p(sycl::exp(-sycl::fabs($0))) + ($0 < 0 ? -$0 : 0.0f))",
-                                  {"$g * ((1.0f - $1) - (1.0f + ($2 - 1.0f) * $1) * (1.0f - logistic($0)))", "", ""}, {in.tensor("self"), cast(in.tensor("target"), 'f'), in.tensor("pos_weight")});
+    TensorRef each =
+        build_.apply("(1.0f - $1) * $0 + (1.0f + ($2 - 1.0f) * $1) * (sycl::log1p(sycl::exp(-sycl::fabs($0))) + ($0 < 0 ? -$0 : 0.0f))",
+                     {"$g * ((1.0f - $1) - (1.0f + ($2 - 1.0f) * $1) * (1.0f - logistic($0)))", "", ""},
+                     {in.tensor("self"), cast(in.tensor("target"), 'f'), in.tensor("pos_weight")});
     if (in.has("weight")) each = build_.apply("$0 * $1", {"$g * $1", ""}, {each, in.tensor("weight")});
     return reduced(each);
   }
   if (op == "binary_cross_entropy_with_logits" && in.has("weight"))
-    return reduced(build_.apply("$2 * (($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0))))", {"$2 * (logistic($0) - $1) * $g", "", ""},
+    return reduced(build_.apply("$2 * (($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0))))",
+                                {"$2 * (logistic($0) - $1) * $g", "", ""},
                                 {in.tensor("self"), cast(in.tensor("target"), 'f'), in.tensor("weight")}));
   if (op == "binary_cross_entropy_with_logits")
-    return reduced(build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))", {"(logistic($0) - $1) * $g", "-$0 * $g"},
-                                {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    return reduced(build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))",
+                                {"(logistic($0) - $1) * $g", "-$0 * $g"}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
   if (op == "binary_cross_entropy") {
-    TensorRef each = (build_.apply("-$1 * sycl::fmax(sycl::log($0), -100.0f) - (1.0f - $1) * sycl::fmax(sycl::log1p(-$0), -100.0f)",
-                                {"$g * ($0 - $1) / sycl::fmax($0 * (1.0f - $0), 1e-12f)", ""}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
+    TensorRef each =
+        (build_.apply("-$1 * sycl::fmax(sycl::log($0), -100.0f) - (1.0f - $1) * sycl::fmax(sycl::log1p(-$0), -100.0f)",
+                      {"$g * ($0 - $1) / sycl::fmax($0 * (1.0f - $0), 1e-12f)", ""}, {in.tensor("self"), cast(in.tensor("target"), 'f')}));
     if (in.has("weight")) each = build_.apply("$0 * $1", {"$g * $1", ""}, {each, in.tensor("weight")});
     return reduced(each);
   }
   if (op == "kl_div") {
     const bool log_target = in.boolean("log_target", false);
-    return reduced(log_target ? build_.apply("sycl::exp($1) * ($1 - $0)", {"-sycl::exp($1) * $g", ""}, {in.tensor("self"), in.tensor("target")})
-                              : build_.apply("$1 > 0 ? $1 * (sycl::log($1) - $0) : 0.0f", {"-$1 * $g", ""}, {in.tensor("self"), in.tensor("target")}));
+    return reduced(
+        log_target ? build_.apply("sycl::exp($1) * ($1 - $0)", {"-sycl::exp($1) * $g", ""}, {in.tensor("self"), in.tensor("target")})
+                   : build_.apply("$1 > 0 ? $1 * (sycl::log($1) - $0) : 0.0f", {"-$1 * $g", ""}, {in.tensor("self"), in.tensor("target")}));
   }
   if (op == "cross_entropy_loss" || op == "nll_loss" || op == "nll_loss_nd") {
     TensorRef x = in.tensor("self");
@@ -251,11 +270,13 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     if (target.type == 'f') {  // probabilities
       TensorRef share = target;
       if (smoothing != 0.0) {
-        const std::string keep = number_text(1.0 - smoothing), even = number_text(smoothing / double(x.shape[static_cast<std::size_t>(d)].fixed));
+        const std::string keep = number_text(1.0 - smoothing),
+                          even = number_text(smoothing / double(x.shape[static_cast<std::size_t>(d)].fixed));
         share = build_.apply(fmt::format("$0 * {} + {}", keep, even), {"$g * " + keep}, {share});
       }
       if (in.has("weight")) share = build_.apply("$0 * $1", {"$g * $1", ""}, {share, by_class(in.tensor("weight"))});
-      const TensorRef each = build_.apply("-$0", {"-$g"}, {build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, share}), {d}, false)});
+      const TensorRef each =
+          build_.apply("-$0", {"-$g"}, {build_.sum(build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {x, share}), {d}, false)});
       return reduced(each);
     }
     const std::int64_t ignored = in.integer("ignore_index", -100);
@@ -263,20 +284,23 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     by.shape.insert(by.shape.begin() + d, Dim(1)), by.strides.insert(by.strides.begin() + d, Dim(0));
     const std::string valid = fmt::format("$1 != {}", ignored);
     const TensorRef inside = build_.apply(fmt::format("$0 == {} ? 0 : $0", ignored), {""}, {by}, 'i');
-    const Dims along{count_of({x.shape.begin(), x.shape.begin() + d}), x.shape[static_cast<std::size_t>(d)], count_of({x.shape.begin() + d + 1, x.shape.end()})};
+    const Dims along{count_of({x.shape.begin(), x.shape.begin() + d}), x.shape[static_cast<std::size_t>(d)],
+                     count_of({x.shape.begin() + d + 1, x.shape.end()})};
     const TensorRef index = build_.reshape(inside, {along[0], 1, along[2]});
     TensorRef picked = build_.reshape(build_.take(build_.reshape(x, along), index), target.shape);
     TensorRef each = build_.apply(valid + " ? -$0 : 0.0f", {valid + " ? -$g : 0.0f", ""}, {picked, target});
     TensorRef counts = build_.apply(fmt::format("$0 != {} ? 1.0f : 0.0f", ignored), {""}, {target});
     if (in.has("weight")) {
       const TensorRef w = in.tensor("weight");
-      const TensorRef of = build_.reshape(build_.take(build_.reshape(w, {1, w.shape[0], 1}), build_.reshape(inside, {1, count_of(inside.shape), 1})), target.shape);
+      const TensorRef of = build_.reshape(
+          build_.take(build_.reshape(w, {1, w.shape[0], 1}), build_.reshape(inside, {1, count_of(inside.shape), 1})), target.shape);
       each = build_.apply("$0 * $1", {"$g * $1", ""}, {each, of});
       counts = build_.apply("$0 * $1", {"", ""}, {counts, of});
     }
     if (smoothing != 0.0) {
       const TensorRef weighted = in.has("weight") ? build_.apply("$0 * $1", {"$g * $1", ""}, {x, by_class(in.tensor("weight"))}) : x;
-      const TensorRef rest = build_.apply(valid + " ? -$0 : 0.0f", {valid + " ? -$g : 0.0f", ""}, {build_.mean(weighted, {d}, false), target});
+      const TensorRef rest =
+          build_.apply(valid + " ? -$0 : 0.0f", {valid + " ? -$g : 0.0f", ""}, {build_.mean(weighted, {d}, false), target});
       const std::string a = number_text(1.0 - smoothing), b = number_text(smoothing);
       each = build_.apply(fmt::format("{} * $0 + {} * $1", a, b), {"$g * " + a, "$g * " + b}, {each, rest});
     }

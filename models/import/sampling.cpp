@@ -36,7 +36,8 @@ std::vector<float> smooth_matrix(std::int64_t from, std::int64_t to, double step
   const double stretch = std::max(step, 1.0), support = (is_cubic ? 2.0 : 1.0) * stretch;
   for (std::int64_t k = 0; k < to; ++k) {
     const double center = step * (double(k) + 0.5);
-    const auto first = std::max<std::int64_t>(static_cast<std::int64_t>(center - support + 0.5), 0), end = std::min<std::int64_t>(static_cast<std::int64_t>(center + support + 0.5), from);
+    const auto first = std::max<std::int64_t>(static_cast<std::int64_t>(center - support + 0.5), 0),
+               end = std::min<std::int64_t>(static_cast<std::int64_t>(center + support + 0.5), from);
     std::vector<double> weights;
     double sum = 0.0;
     for (std::int64_t i = first; i < end; ++i) {
@@ -44,7 +45,9 @@ std::vector<float> smooth_matrix(std::int64_t from, std::int64_t to, double step
       weights.push_back(is_cubic ? cubic(x, -0.5) : std::max(0.0, 1.0 - std::abs(x)));
       sum += weights.back();
     }
-    for (std::int64_t i = first; i < end; ++i) matrix[static_cast<std::size_t>(k * from + i)] = static_cast<float>(weights[static_cast<std::size_t>(i - first)] / (sum == 0.0 ? 1.0 : sum));
+    for (std::int64_t i = first; i < end; ++i)
+      matrix[static_cast<std::size_t>(k * from + i)] =
+          static_cast<float>(weights[static_cast<std::size_t>(i - first)] / (sum == 0.0 ? 1.0 : sum));
   }
   return matrix;
 }
@@ -55,7 +58,8 @@ TensorRef Lowering::take_places(const TensorRef& src, std::size_t dim, std::vect
   const auto count = static_cast<std::int64_t>(places.size());
   Dims shape = src.shape;
   shape[dim] = count;
-  return build_.reshape(build_.take(build_.reshape(src, around(src, static_cast<int>(dim))), build_.constant(std::move(places), {1, count, 1}, 'i')), shape);
+  return build_.reshape(
+      build_.take(build_.reshape(src, around(src, static_cast<int>(dim))), build_.constant(std::move(places), {1, count, 1}, 'i')), shape);
 }
 
 TensorRef Lowering::mapped(const TensorRef& src, std::size_t dim, const std::vector<float>& matrix) {
@@ -73,7 +77,8 @@ TensorRef Lowering::mapped(const TensorRef& src, std::size_t dim, const std::vec
 TensorRef Lowering::grid_sample(const Arguments& in) {
   const TensorRef x = in.tensor("input"), grid = build_.read(in.tensor("grid"));
   const std::size_t spatial = x.shape.size() - 2;
-  const std::int64_t mode = in.integer("interpolation_mode", 0), padding = in.integer("padding_mode", 0);  // bilinear, nearest, bicubic; zeros, border, reflection
+  const std::int64_t mode = in.integer("interpolation_mode", 0),
+                     padding = in.integer("padding_mode", 0);  // bilinear, nearest, bicubic; zeros, border, reflection
   const bool align = in.boolean("align_corners", false);
   if (mode == 2 && spatial != 2) Arguments::refuse("is cubic in three dimensions");
   const Dim samples = x.shape[0], channels = x.shape[1], points = count_of({grid.shape.begin() + 1, grid.shape.end() - 1});
@@ -96,10 +101,14 @@ TensorRef Lowering::grid_sample(const Arguments& in) {
       if (padding == 0) return at;
       TensorRef inside = at;
       if (padding == 2) {
-        if (align && size == 1) inside = build_.apply("0.0f * $0", {""}, {at});
-        else inside = build_.apply(fmt::format("reflected($0, {}, {})", low, span), {fmt::format("$g * reflected_slope($0, {}, {})", low, span)}, {at});
+        if (align && size == 1)
+          inside = build_.apply("0.0f * $0", {""}, {at});
+        else
+          inside = build_.apply(fmt::format("reflected($0, {}, {})", low, span),
+                                {fmt::format("$g * reflected_slope($0, {}, {})", low, span)}, {at});
       }
-      return build_.apply(fmt::format("$0 < 0 ? 0.0f : $0 > {0} ? {0} : $0", most), {fmt::format("$0 > 0 && $0 < {} ? $g : 0.0f", most)}, {inside});
+      return build_.apply(fmt::format("$0 < 0 ? 0.0f : $0 > {0} ? {0} : $0", most), {fmt::format("$0 > 0 && $0 < {} ? $g : 0.0f", most)},
+                          {inside});
     };
     TensorRef at = build_.slice(flat, 2, static_cast<std::int64_t>(spatial - 1 - d), 1);  // x comes first in a grid
     at = build_.apply(fmt::format("$0 * {} + {}", scale, shift), {"$g * " + scale}, {at});
@@ -118,7 +127,8 @@ TensorRef Lowering::grid_sample(const Arguments& in) {
     for (int k = -1; mode == 2 && k <= 2; ++k) {
       const std::string away = fmt::format("$0 - sycl::floor($0) - ({}.0f)", k);
       const TensorRef place = bounded(build_.apply(fmt::format("sycl::floor($0) + ({}.0f)", k), {""}, {at}));
-      add(build_.apply("(int)sycl::rint($0)", {""}, {place}, 'i'), build_.apply("cubic(" + away + ")", {"$g * cubic_slope(" + away + ")"}, {at}));
+      add(build_.apply("(int)sycl::rint($0)", {""}, {place}, 'i'),
+          build_.apply("cubic(" + away + ")", {"$g * cubic_slope(" + away + ")"}, {at}));
     }
     std::vector<Tap> joined;
     for (const Tap& before : taps)
@@ -135,7 +145,8 @@ TensorRef Lowering::grid_sample(const Arguments& in) {
   TensorRef sum;
   for (const Tap& tap : taps) {
     const TensorRef value = build_.take(table, tap.index);
-    sum = sum.exists() ? build_.apply("$0 + $1 * $2", {"$g", "$g * $2", "$g * $1"}, {sum, value, tap.weight}) : build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {value, tap.weight});
+    sum = sum.exists() ? build_.apply("$0 + $1 * $2", {"$g", "$g * $2", "$g * $1"}, {sum, value, tap.weight})
+                       : build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {value, tap.weight});
   }
   return build_.reshape(build_.permute(sum, {0, 2, 1}), in.out_shape());
 }
@@ -164,7 +175,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_sampling(const std::string
     const TensorRef base = build_.constant(std::move(bits), {1, points, static_cast<std::int64_t>(spatial) + 1}, 'f');
     return one(build_.reshape(build_.matmul(base, build_.permute(theta, {0, 2, 1})), out));
   }
-  const bool is_cubic = op.find("upsample_bicubic2d") != std::string::npos, smooth = op.ends_with("_aa"), exact = op.starts_with("_upsample_nearest_exact");
+  const bool is_cubic = op.find("upsample_bicubic2d") != std::string::npos, smooth = op.ends_with("_aa"),
+             exact = op.starts_with("_upsample_nearest_exact");
   if (!is_cubic && !smooth && !exact) return {};
   TensorRef x = in.tensor(in.has("input") ? "input" : "self");
   const Dims out = in.out_shape();
@@ -174,10 +186,14 @@ std::optional<std::vector<TensorRef>> Lowering::lower_sampling(const std::string
     const std::int64_t from = x.shape[d].fixed, to = out[d].fixed;
     if (from == to && !smooth) continue;
     const bool scaled = scales && d - 2 < scales->numbers.size() && scales->numbers[d - 2] > 0;
-    const double step = align ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0) : scaled ? 1.0 / scales->numbers[d - 2] : double(from) / double(to);
+    const double step = align    ? (to > 1 ? double(from - 1) / double(to - 1) : 0.0)
+                        : scaled ? 1.0 / scales->numbers[d - 2]
+                                 : double(from) / double(to);
     if (exact) {
       std::vector<std::int32_t> places;
-      for (std::int64_t k = 0; k < to; ++k) places.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(static_cast<std::int64_t>(static_cast<float>(step) * (static_cast<float>(k) + 0.5f)), from - 1)));
+      for (std::int64_t k = 0; k < to; ++k)
+        places.push_back(static_cast<std::int32_t>(
+            std::min<std::int64_t>(static_cast<std::int64_t>(static_cast<float>(step) * (static_cast<float>(k) + 0.5f)), from - 1)));
       x = take_places(x, d, std::move(places));
     } else {
       x = mapped(x, d, smooth ? smooth_matrix(from, to, step, is_cubic) : cubic_matrix(from, to, step, align));

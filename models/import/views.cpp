@@ -17,8 +17,25 @@ std::int64_t large(const Dim& dim) { return dim.at(1000003); }
 
 std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& op, const Arguments& in) {
   const auto one = [](TensorRef ref) { return std::optional(std::vector<TensorRef>{std::move(ref)}); };
-  static const std::set<std::string> same{"alias", "contiguous", "detach_copy", "lift_fresh_copy", "lift_fresh", "clone", "positive", "pin_memory", "_to_copy", "to", "type_as",
-                                          "float", "long", "bool", "int", "double", "view_as_real_copy", "expand_as_same", "requires_grad"};
+  static const std::set<std::string> same{"alias",
+                                          "contiguous",
+                                          "detach_copy",
+                                          "lift_fresh_copy",
+                                          "lift_fresh",
+                                          "clone",
+                                          "positive",
+                                          "pin_memory",
+                                          "_to_copy",
+                                          "to",
+                                          "type_as",
+                                          "float",
+                                          "long",
+                                          "bool",
+                                          "int",
+                                          "double",
+                                          "view_as_real_copy",
+                                          "expand_as_same",
+                                          "requires_grad"};
   if (op == "clone" && copies_) return one(build_.apply("$0", {"$g"}, {in.tensor("self")}, in.out_type()));
   if (op == "copy") return one(build_.expand(cast(in.tensor("src"), in.out_type()), in.out_shape()));
   if (op == "broadcast_tensors") {
@@ -32,7 +49,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     if (!into_.graph->info(engine::Value(x.value)).needs_gradient) return one(x);
     return one(build_.apply("$0", {""}, {x}, x.type));
   }
-  static const std::set<std::string> reshapes{"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "_unsafe_view", "view_as", "reshape_as", "ravel", "atleast_1d", "atleast_2d", "atleast_3d"};
+  static const std::set<std::string> reshapes{"view",    "reshape",    "flatten", "unflatten",  "unsqueeze",  "squeeze",   "_unsafe_view",
+                                              "view_as", "reshape_as", "ravel",   "atleast_1d", "atleast_2d", "atleast_3d"};
   if (reshapes.contains(op)) {
     if (op == "unsqueeze" || op == "squeeze") {  // also of views that are not dense
       TensorRef x = in.tensor("self");
@@ -48,7 +66,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     return one(build_.reshape(in.tensor("self"), in.out_shape()));
   }
   if (op == "expand" || op == "expand_as" || op == "broadcast_to") return one(build_.expand(in.tensor("self"), in.out_shape()));
-  if (op == "transpose" || op == "swapaxes" || op == "t" || op == "numpy_T" || op == "mT" || op == "mH" || op == "matrix_H" || op == "adjoint" || op == "permute" || op == "movedim") {
+  if (op == "transpose" || op == "swapaxes" || op == "t" || op == "numpy_T" || op == "mT" || op == "mH" || op == "matrix_H" ||
+      op == "adjoint" || op == "permute" || op == "movedim") {
     const TensorRef x = in.tensor("self");
     std::vector<int> order(static_cast<std::size_t>(x.rank()));
     std::iota(order.begin(), order.end(), 0);
@@ -97,8 +116,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     cut.strides.erase(cut.strides.begin() + d);
     return one(cut);
   }
-  if (op == "split" || op == "split_with_sizes" || op == "chunk" || op == "tensor_split" || op == "unbind" || op == "unsafe_split" || op == "unsafe_chunk" ||
-      op == "hsplit" || op == "vsplit") {
+  if (op == "split" || op == "split_with_sizes" || op == "chunk" || op == "tensor_split" || op == "unbind" || op == "unsafe_split" ||
+      op == "unsafe_chunk" || op == "hsplit" || op == "vsplit") {
     const TensorRef x = in.tensor("self");
     const int d = op == "hsplit" && x.rank() > 1 ? 1 : in.dim("dim", 0, x.rank());
     std::vector<TensorRef> parts;
@@ -118,7 +137,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     const std::int64_t off = in.integer("offset", 0);
     x.offset = x.offset + x.strides[off < 0 ? a : b] * Dim(off < 0 ? -off : off);
     const Dim size = in.out_shape().back(), stride = x.strides[a] + x.strides[b];
-    for (const std::size_t d : {std::max(a, b), std::min(a, b)}) x.shape.erase(x.shape.begin() + static_cast<long>(d)), x.strides.erase(x.strides.begin() + static_cast<long>(d));
+    for (const std::size_t d : {std::max(a, b), std::min(a, b)})
+      x.shape.erase(x.shape.begin() + static_cast<long>(d)), x.strides.erase(x.strides.begin() + static_cast<long>(d));
     x.shape.push_back(size), x.strides.push_back(stride);
     return one(x);
   }
@@ -127,7 +147,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     const auto dims = in.has("dims") ? in.dims("dims", x.rank()) : std::vector<int>{0, 1};
     if (dims.size() != 2) Arguments::refuse("turns in other than two dimensions");
     const auto a = static_cast<std::size_t>(dims[0]), b = static_cast<std::size_t>(dims[1]);
-    for (std::int64_t turns = ((in.integer("k", 1) % 4) + 4) % 4; turns > 0; --turns) {  // the second dimension backwards, then both change places
+    for (std::int64_t turns = ((in.integer("k", 1) % 4) + 4) % 4; turns > 0;
+         --turns) {  // the second dimension backwards, then both change places
       x.offset = x.offset + (x.shape[b] - Dim(1)) * x.strides[b];
       x.strides[b] = Dim(0) - x.strides[b];
       std::swap(x.shape[a], x.shape[b]), std::swap(x.strides[a], x.strides[b]);
@@ -201,7 +222,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     }
     const auto d = static_cast<std::size_t>(in.dim("dim", 0, x.rank()));
     Dims wide = x.shape, out = in.out_shape();
-    x.shape.insert(x.shape.begin() + static_cast<long>(d) + 1, Dim(1)), x.strides.insert(x.strides.begin() + static_cast<long>(d) + 1, Dim(0));
+    x.shape.insert(x.shape.begin() + static_cast<long>(d) + 1, Dim(1)),
+        x.strides.insert(x.strides.begin() + static_cast<long>(d) + 1, Dim(0));
     wide.insert(wide.begin() + static_cast<long>(d) + 1, Dim(in.integer("repeats", 1)));
     return one(build_.reshape(build_.expand(x, wide), out));
   }
@@ -215,7 +237,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
       const Dim size = x.shape[static_cast<std::size_t>(dims[i])];
       if (size.is(0)) continue;
       if (!size.constant()) {  // along the batch
-        if (std::abs(shifts[i]) > 1 && dims.size() == shifts.size() && x.shape == shape) Arguments::refuse("rolls by more than one along the batch");
+        if (std::abs(shifts[i]) > 1 && dims.size() == shifts.size() && x.shape == shape)
+          Arguments::refuse("rolls by more than one along the batch");
         if (shifts[i] == 0) continue;
         const Dim by = shifts[i] > 0 ? size - Dim(shifts[i]) : Dim(-shifts[i]);
         x = build_.cat({build_.slice(x, dims[i], by, size - by), build_.slice(x, dims[i], 0, by)}, dims[i]);
@@ -268,7 +291,8 @@ std::optional<TensorRef> Lowering::lower_made(const std::string& op, const Argum
     const double start = in.number("start", 0.0), step = in.number("step", 1.0);
     return build_.arange(in.out_shape()[0], start, step, type);
   }
-  if (op == "zeros" || op == "zeros_like" || op == "new_zeros" || op == "empty" || op == "empty_like" || op == "new_empty") return build_.full(in.out_shape(), 0.0, type);
+  if (op == "zeros" || op == "zeros_like" || op == "new_zeros" || op == "empty" || op == "empty_like" || op == "new_empty")
+    return build_.full(in.out_shape(), 0.0, type);
   if (op == "ones" || op == "ones_like" || op == "new_ones") return build_.full(in.out_shape(), 1.0, type);
   if (op == "full" || op == "full_like" || op == "new_full") return build_.full(in.out_shape(), in.number("fill_value", 0.0), type);
   if (op == "zero") return build_.full(in.out_shape(), 0.0, type);
@@ -286,7 +310,8 @@ std::optional<TensorRef> Lowering::lower_made(const std::string& op, const Argum
     std::vector<std::int32_t> first, second;
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < columns; ++j)
-        if (op == "tril_indices" ? j - i <= offset : j - i >= offset) first.push_back(static_cast<std::int32_t>(i)), second.push_back(static_cast<std::int32_t>(j));
+        if (op == "tril_indices" ? j - i <= offset : j - i >= offset)
+          first.push_back(static_cast<std::int32_t>(i)), second.push_back(static_cast<std::int32_t>(j));
     first.insert(first.end(), second.begin(), second.end());
     return build_.constant(first, in.out_shape(), 'i');
   }

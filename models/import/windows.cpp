@@ -8,8 +8,8 @@
 namespace ppengine::models {
 namespace {
 
-using engine::PoolOptions;
 using engine::number_text;
+using engine::PoolOptions;
 
 // One number for each dimension from one for all.
 std::vector<std::int64_t> spread(std::vector<std::int64_t> given, std::size_t count, std::int64_t otherwise) {
@@ -30,11 +30,14 @@ std::optional<std::vector<TensorRef>> Lowering::lower_windows(const std::string&
     TensorRef x = in.tensor("self");
     if (x.rank() != 5) Arguments::refuse("has no batch");
     const Dims out = in.out_shape();
-    const auto kernel = spread(in.integers("kernel_size"), 3, 1), padding = spread(in.integers("padding"), 3, 0), dilation = spread(in.integers("dilation"), 3, 1);
+    const auto kernel = spread(in.integers("kernel_size"), 3, 1), padding = spread(in.integers("padding"), 3, 0),
+               dilation = spread(in.integers("dilation"), 3, 1);
     const auto stride = in.integers("stride").empty() ? kernel : spread(in.integers("stride"), 3, 1);
     const bool largest = op == "max_pool3d";
     PoolOptions plane, depth;
-    for (std::size_t i = 0; i < 2; ++i) plane.kernel[i] = kernel[i + 1], plane.stride[i] = stride[i + 1], plane.padding[i] = padding[i + 1], plane.dilation[i] = dilation[i + 1];
+    for (std::size_t i = 0; i < 2; ++i)
+      plane.kernel[i] = kernel[i + 1], plane.stride[i] = stride[i + 1], plane.padding[i] = padding[i + 1],
+      plane.dilation[i] = dilation[i + 1];
     depth.kernel[0] = kernel[0], depth.stride[0] = stride[0], depth.padding[0] = padding[0], depth.dilation[0] = dilation[0];
     plane.count_padding = depth.count_padding = in.boolean("count_include_pad", true) || in.has("divisor_override");
     const auto pool = [&](const TensorRef& src, const PoolOptions& o, const Dim& h, const Dim& w) {
@@ -67,15 +70,17 @@ std::optional<std::vector<TensorRef>> Lowering::lower_windows(const std::string&
     TensorRef x = in.tensor("self");
     const Dims out = in.out_shape();
     bool even = spatial < 3 && x.shape.size() == spatial + 2;
-    for (std::size_t d = x.shape.size() - spatial; d < x.shape.size(); ++d) even = even && x.shape[d].fixed % std::max<std::int64_t>(out[d].fixed, 1) == 0;
-    if (even) return {};  // plain pooling
+    for (std::size_t d = x.shape.size() - spatial; d < x.shape.size(); ++d)
+      even = even && x.shape[d].fixed % std::max<std::int64_t>(out[d].fixed, 1) == 0;
+    if (even) return {};                                                       // plain pooling
     for (std::size_t d = x.shape.size() - spatial; d < x.shape.size(); ++d) {  // the largest of each window, the first of equal ones
       const std::int64_t from = x.shape[d].fixed, to = out[d].fixed;
       std::int64_t longest = 1;
       for (std::int64_t k = 0; k < to; ++k) longest = std::max(longest, end_of(k, from, to) - first_of(k, from, to));
       std::vector<std::int32_t> places;
       for (std::int64_t k = 0; k < to; ++k)
-        for (std::int64_t i = 0; i < longest; ++i) places.push_back(static_cast<std::int32_t>(std::min(first_of(k, from, to) + i, end_of(k, from, to) - 1)));
+        for (std::int64_t i = 0; i < longest; ++i)
+          places.push_back(static_cast<std::int32_t>(std::min(first_of(k, from, to) + i, end_of(k, from, to) - 1)));
       Dims shape = x.shape, split = x.shape;
       shape[d] = to, split[d] = longest;
       split.insert(split.begin() + static_cast<long>(d), Dim(to));
@@ -96,11 +101,14 @@ std::optional<std::vector<TensorRef>> Lowering::lower_windows(const std::string&
       if (flat) list.insert(list.begin(), std::string(name) == "padding" ? 0 : 1);
       return list;
     };
-    const auto kernel = both("kernel_size", 1), stride = in.integers("stride").empty() ? kernel : both("stride", 1), padding = both("padding", 0), dilation = both("dilation", 1);
+    const auto kernel = both("kernel_size", 1), stride = in.integers("stride").empty() ? kernel : both("stride", 1),
+               padding = both("padding", 0), dilation = both("dilation", 1);
     PoolOptions o;
-    for (std::size_t i = 0; i < 2; ++i) o.kernel[i] = kernel[i], o.stride[i] = stride[i], o.padding[i] = padding[i], o.dilation[i] = dilation[i];
+    for (std::size_t i = 0; i < 2; ++i)
+      o.kernel[i] = kernel[i], o.stride[i] = stride[i], o.padding[i] = padding[i], o.dilation[i] = dilation[i];
     const std::int64_t height = flat ? 1 : out[2].fixed, width = out.back().fixed;
-    return std::vector<TensorRef>{build_.reshape(build_.max_pool(x, o, height, width), out), build_.reshape(build_.max_pool_places(x, o, height, width), out)};
+    return std::vector<TensorRef>{build_.reshape(build_.max_pool(x, o, height, width), out),
+                                  build_.reshape(build_.max_pool_places(x, o, height, width), out)};
   }
   if (op == "max_unpool2d") {
     const TensorRef x = in.tensor("self"), by = in.tensor("indices");
@@ -113,8 +121,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_windows(const std::string&
   if (op == "im2col" || op == "col2im") {
     const bool folds = op == "col2im";
     const TensorRef x = in.tensor("self");
-    const auto kernel = spread(in.integers("kernel_size"), 2, 1), dilation = spread(in.integers("dilation"), 2, 1), padding = spread(in.integers("padding"), 2, 0),
-               stride = spread(in.integers("stride"), 2, 1);
+    const auto kernel = spread(in.integers("kernel_size"), 2, 1), dilation = spread(in.integers("dilation"), 2, 1),
+               padding = spread(in.integers("padding"), 2, 0), stride = spread(in.integers("stride"), 2, 1);
     if (x.rank() != (folds ? 3 : 4)) Arguments::refuse("has no batch");
     const auto size = folds ? spread(in.integers("output_size"), 2, 1) : std::vector<std::int64_t>{x.shape[2].fixed, x.shape[3].fixed};
     std::int64_t blocks[2], padded[2];
@@ -136,7 +144,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_windows(const std::string&
       return one(build_.reshape(build_.take(build_.reshape(wide, {planes, padded[0] * padded[1], 1}), by), in.out_shape()));
     }
     const TensorRef zeros = build_.dense(build_.full({planes, padded[0] * padded[1], 1}, 0.0, 'f'));
-    const TensorRef wide = build_.reshape(build_.put(zeros, by, build_.reshape(x, {planes, many, 1}), true), {x.shape[0], channels, padded[0], padded[1]});
+    const TensorRef wide =
+        build_.reshape(build_.put(zeros, by, build_.reshape(x, {planes, many, 1}), true), {x.shape[0], channels, padded[0], padded[1]});
     return one(build_.slice(build_.slice(wide, 2, padding[0], size[0]), 3, padding[1], size[1]));
   }
   return {};

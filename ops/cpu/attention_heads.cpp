@@ -77,7 +77,8 @@ class Walk {
 
   QueryTile tile(int64_t query, int64_t first_key, int64_t keys) const {
     const int64_t height = std::min(tile_height, spec.length - query), behind = spec.causal ? query + height - first_key : keys;
-    return {height, std::min(keys, behind), {height, std::min(keys, spec.causal ? query + 1 - first_key : keys), keys, score_row, spec.scale}};
+    return {
+        height, std::min(keys, behind), {height, std::min(keys, spec.causal ? query + 1 - first_key : keys), keys, score_row, spec.scale}};
   }
   // scores[height, seen] = rows · keys, whole registers of them.
   void multiply_by_keys(const QueryTile& tile, const float* rows, int64_t row, const float* transposed, float* scores) const {

@@ -30,13 +30,15 @@ class CpuChannelNorm final : public ChannelNorm {
       variance[c] = share_ * sum;
     });
   }
-  void forward(Stream& stream, const float* src, const float* mean, const float* variance, const float* gamma, const float* beta, float* dst) override {
+  void forward(Stream& stream, const float* src, const float* mean, const float* variance, const float* gamma, const float* beta,
+               float* dst) override {
     for_channels(stream, [&](int64_t c) {
       const float a = rstd(variance[c]) * (gamma ? gamma[c] : 1.0f), b = (beta ? beta[c] : 0.0f) - mean[c] * a;
       for_samples(c, [&](int64_t at) { loops_.scale(src + at, a, b, dst + at, s_.places); });
     });
   }
-  void sums(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance, float* sum, float* product) override {
+  void sums(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* variance, float* sum,
+            float* product) override {
     for_channels(stream, [&](int64_t c) {
       float total = 0, dot = 0;
       for_samples(c, [&](int64_t at) { loops_.products(diff_dst + at, src + at, mean[c], s_.places, total, dot); });
@@ -63,9 +65,10 @@ class CpuChannelNorm final : public ChannelNorm {
   template <class Body>
   void for_channels(Stream& stream, const Body& body) const {
     stream.wait();
-    cpu::for_parts(s_.channels, std::max<int64_t>(1, 16384 / std::max<int64_t>(1, s_.samples * s_.places)), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) body(c);
-    });
+    cpu::for_parts(s_.channels, std::max<int64_t>(1, 16384 / std::max<int64_t>(1, s_.samples * s_.places)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t c = begin; c < end; ++c) body(c);
+                   });
   }
   template <class Body>
   void for_samples(int64_t channel, const Body& body) const {

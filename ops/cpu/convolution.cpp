@@ -21,7 +21,7 @@ using cpu::floats, cpu::for_parts, cpu::most_lanes, cpu::most_panel_width;
 
 constexpr int64_t most_depth = 384, most_rows = 264;  // as in gemm.cpp: a panel in the first cache, rows that meet it in the second
 constexpr int64_t most_panels = 12;                   // that a thread takes at a time
-constexpr int64_t strip_step = 16;                     // rows of a weight that are packed at once
+constexpr int64_t strip_step = 16;                    // rows of a weight that are packed at once
 constexpr int64_t few_pixels = 128;                   // samples of fewer are one picture for sums over pixels
 
 // Kept for the life of a thread.

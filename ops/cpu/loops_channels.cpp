@@ -42,7 +42,8 @@ float squares(const float* x, float mean, int64_t count) {
 }
 void products(const float* g, const float* x, float mean, int64_t count, float& total, float& dot) {
   total += sum(g, count);
-  dot += sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(g + i), hn::Sub(some.load(x + i), all(mean))); });
+  dot += sum_over(count,
+                  [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(g + i), hn::Sub(some.load(x + i), all(mean))); });
 }
 void scale(const float* x, float a, float b, float* y, int64_t count) {
   for_lanes(count, [&](int64_t i, auto some) PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(x + i), all(b))); });

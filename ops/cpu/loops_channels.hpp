@@ -10,7 +10,7 @@ struct ChannelLoops {
   float (*squares)(const float* x, float mean, int64_t count);  // Σ (x - mean)²
   // sum += Σ g, dot += Σ g · (x - mean)
   void (*products)(const float* g, const float* x, float mean, int64_t count, float& sum, float& dot);
-  void (*scale)(const float* x, float a, float b, float* y, int64_t count);                              // y = a·x + b
+  void (*scale)(const float* x, float a, float b, float* y, int64_t count);                             // y = a·x + b
   void (*combine)(const float* g, const float* x, float a, float b, float c, float* y, int64_t count);  // y = a·g + b·x + c
 };
 const ChannelLoops* channel_loops();  // null as in loops.hpp

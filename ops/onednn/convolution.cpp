@@ -75,32 +75,46 @@ class OnednnConvolution final : public Convolution {
     const auto attributes = Primitive::attributes();
     const Desc b = dense(bias), none;
     const dnnl::convolution_forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training, how, any(src), any(weight),
-                                                            spec.bias ? b : none, any(dst), spec.stride, dilation, spec.padding, after, attributes);
-    const dnnl::convolution_backward_data::primitive_desc to_src(engine, how, any(src), any(weight), any(dst), spec.stride, dilation, spec.padding,
-                                                                 after, forward, attributes);
-    const dnnl::convolution_backward_weights::primitive_desc to_weight(engine, how, any(src), any(weight), b, any(dst), spec.stride, dilation,
-                                                                       spec.padding, after, forward, attributes);
+                                                            spec.bias ? b : none, any(dst), spec.stride, dilation, spec.padding, after,
+                                                            attributes);
+    const dnnl::convolution_backward_data::primitive_desc to_src(engine, how, any(src), any(weight), any(dst), spec.stride, dilation,
+                                                                 spec.padding, after, forward, attributes);
+    const dnnl::convolution_backward_weights::primitive_desc to_weight(engine, how, any(src), any(weight), b, any(dst), spec.stride,
+                                                                       dilation, spec.padding, after, forward, attributes);
     const Desc s = dense(src), w = dense(weight), d = dense(dst);
     if (spec.bias)
       forward_ = Primitive(device, forward,
-                           {{DNNL_ARG_SRC, forward.src_desc()}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, b}, {DNNL_ARG_DST, forward.dst_desc()}});
+                           {{DNNL_ARG_SRC, forward.src_desc()},
+                            {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+                            {DNNL_ARG_BIAS, b},
+                            {DNNL_ARG_DST, forward.dst_desc()}});
     else
-      forward_ = Primitive(device, forward, {{DNNL_ARG_SRC, forward.src_desc()}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_DST, forward.dst_desc()}});
-    forward_src_ = Moved(device, s, forward.src_desc()), forward_weight_ = Moved(device, w, forward.weights_desc()), forward_dst_ = Moved(device, d, forward.dst_desc());
+      forward_ =
+          Primitive(device, forward,
+                    {{DNNL_ARG_SRC, forward.src_desc()}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_DST, forward.dst_desc()}});
+    forward_src_ = Moved(device, s, forward.src_desc()), forward_weight_ = Moved(device, w, forward.weights_desc()),
+    forward_dst_ = Moved(device, d, forward.dst_desc());
     to_src_ = Primitive(device, to_src,
-                        {{DNNL_ARG_DIFF_DST, to_src.diff_dst_desc()}, {DNNL_ARG_WEIGHTS, to_src.weights_desc()}, {DNNL_ARG_DIFF_SRC, to_src.diff_src_desc()}});
-    data_dst_ = Moved(device, d, to_src.diff_dst_desc()), data_weight_ = Moved(device, w, to_src.weights_desc()), data_src_ = Moved(device, s, to_src.diff_src_desc());
+                        {{DNNL_ARG_DIFF_DST, to_src.diff_dst_desc()},
+                         {DNNL_ARG_WEIGHTS, to_src.weights_desc()},
+                         {DNNL_ARG_DIFF_SRC, to_src.diff_src_desc()}});
+    data_dst_ = Moved(device, d, to_src.diff_dst_desc()), data_weight_ = Moved(device, w, to_src.weights_desc()),
+    data_src_ = Moved(device, s, to_src.diff_src_desc());
     to_weight_ = Primitive(device, to_weight,
-                           {{DNNL_ARG_SRC, to_weight.src_desc()}, {DNNL_ARG_DIFF_DST, to_weight.diff_dst_desc()},
-                            {DNNL_ARG_DIFF_WEIGHTS, to_weight.diff_weights_desc()}, {DNNL_ARG_DIFF_BIAS, b}});
-    grad_src_ = Moved(device, s, to_weight.src_desc()), grad_dst_ = Moved(device, d, to_weight.diff_dst_desc()), grad_weight_ = Moved(device, w, to_weight.diff_weights_desc());
+                           {{DNNL_ARG_SRC, to_weight.src_desc()},
+                            {DNNL_ARG_DIFF_DST, to_weight.diff_dst_desc()},
+                            {DNNL_ARG_DIFF_WEIGHTS, to_weight.diff_weights_desc()},
+                            {DNNL_ARG_DIFF_BIAS, b}});
+    grad_src_ = Moved(device, s, to_weight.src_desc()), grad_dst_ = Moved(device, d, to_weight.diff_dst_desc()),
+    grad_weight_ = Moved(device, w, to_weight.diff_weights_desc());
     bias_ = spec.bias;
   }
 
   size_t weight_bytes() const { return align_up(static_cast<size_t>(weights_) * sizeof(float)); }
   size_t bias_bytes() const { return align_up(static_cast<size_t>(outs_) * sizeof(float)); }
   size_t workspace_bytes() const override {
-    return std::max({forward_src_.bytes + forward_weight_.bytes + forward_dst_.bytes, data_dst_.bytes + data_weight_.bytes + data_src_.bytes,
+    return std::max({forward_src_.bytes + forward_weight_.bytes + forward_dst_.bytes,
+                     data_dst_.bytes + data_weight_.bytes + data_src_.bytes,
                      grad_src_.bytes + grad_dst_.bytes + grad_weight_.bytes + weight_bytes() + bias_bytes()});
   }
   void forward(Stream& stream, const void* src, const void* weight, const void* bias, void* dst, void* workspace) override {

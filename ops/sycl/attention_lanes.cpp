@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include <ppengine/ops/detail/attention_implementations.hpp>
-#include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/device/memory.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {

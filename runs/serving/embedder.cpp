@@ -74,8 +74,7 @@ Embedder::Embedder(const models::ModelSource& source, std::shared_ptr<ops::Devic
     : source_(source), device_(std::move(device)), weight_seed_(weight_seed) {}
 Embedder::~Embedder() = default;
 
-std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token,
-                                                int adapter) {
+std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<std::int32_t>>& ids, bool last_token, int adapter) {
   const std::lock_guard lock(mutex_);
   if (!device_) device_ = ops::Device::open();
   if (!loaded_) loaded_ = std::make_unique<Loaded>(source_, device_, weight_seed_);
@@ -89,9 +88,8 @@ std::vector<std::vector<float>> Embedder::embed(const std::vector<std::vector<st
         for (std::size_t i = 0; i < width; ++i) mean[i] += output[t * width + i];
       for (const double each : mean) sum.push_back(static_cast<float>(each / static_cast<double>(last_token ? 1 : one.size())));
     };
-    engine::Batch batch{1,
-                        static_cast<std::int64_t>(one.size()),
-                        {{"input_ids", one, {}}, {"targets", std::vector<std::int32_t>(one.size(), -100), {}}}};
+    engine::Batch batch{
+        1, static_cast<std::int64_t>(one.size()), {{"input_ids", one, {}}, {"targets", std::vector<std::int32_t>(one.size(), -100), {}}}};
     for (const engine::AdapterMask& mask : loaded_->bank.masks) {
       std::vector<float> rows;
       for (std::size_t t = 0; t < one.size(); ++t)

@@ -11,8 +11,7 @@ namespace {
 
 class OrderCheck {
  public:
-  explicit OrderCheck(const Plan& plan)
-      : plan_(plan), readiness_(plan), next_(plan.actions.size()), runnable_(plan.ranks) {}
+  explicit OrderCheck(const Plan& plan) : plan_(plan), readiness_(plan), next_(plan.actions.size()), runnable_(plan.ranks) {}
 
   void run() {
     runnable_.run([this](int rank) { advance(rank); });

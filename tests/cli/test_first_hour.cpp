@@ -59,7 +59,8 @@ Outcome in_terminal(int columns, const std::string& term, const std::string& arg
 BOOST_AUTO_TEST_SUITE(first_hour)
 
 BOOST_AUTO_TEST_CASE(each_command_refuses_flags_of_others_and_says_whose_they_are) {
-  check_refused("generate --model tiny --ids 1 --shard", "'--shard' is not a flag of generate: it is one of train, eval, inspect, plan, bench train");
+  check_refused("generate --model tiny --ids 1 --shard",
+                "'--shard' is not a flag of generate: it is one of train, eval, inspect, plan, bench train");
   check_refused("generate --model tiny --ids 1 --schedule gpipe", "'--schedule' is not a flag of generate");
   check_refused("generate --model tiny --ids 1 --microbatches 4", "'--microbatches' is not a flag of generate");
   check_refused("generate --model tiny --ids 1 --dp 2", "'--dp' is not a flag of generate");
@@ -78,7 +79,8 @@ BOOST_AUTO_TEST_CASE(a_wrong_value_is_named_with_what_is_wrong_with_it) {
   check_refused(train + "--seed abc", "--seed: 'abc' is not a number");
   check_refused(train + "--schedule gpipe --plan x", "--schedule cannot go with --plan");
   check_refused(train + "--save-every 3", "--save-every needs --save");
-  check_refused(train + "--tp 3", "--tp 3 does not divide the 128 outputs of a section of transformer.h.0.attn.c_attn, which has 384 in 3 sections");
+  check_refused(train + "--tp 3",
+                "--tp 3 does not divide the 128 outputs of a section of transformer.h.0.attn.c_attn, which has 384 in 3 sections");
   check_refused("plan --schedule 1f1b --microbatches 4", "--ranks is required");
   check_refused("plan --schedule 1f1b --ranks 4", "--microbatches is required");
   check_refused("plan --schedule 1f1b --ranks 2 --microbatches 4 --out /tmp/x.pdf", "written as .csv, .json, .svg, .html or .txt");
@@ -117,7 +119,8 @@ BOOST_AUTO_TEST_CASE(a_plan_file_sets_the_ranks_of_the_pipeline) {
 BOOST_AUTO_TEST_CASE(resuming_restores_what_the_checkpoint_was_made_with) {
   const Folder folder;
   const std::string settings =
-      "train --model demo --data task:addition --seq-len 10 --batch-size 8 --order shuffled --seed 5 --lr 0.01 --lr-schedule cosine --warmup 2 "
+      "train --model demo --data task:addition --seq-len 10 --batch-size 8 --order shuffled --seed 5 --lr 0.01 --lr-schedule cosine "
+      "--warmup 2 "
       "--betas 0.8,0.95 --no-decay-1d --grad-clip 1 --steps 6 --json";
   const Outcome whole = program(settings);
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
@@ -208,8 +211,8 @@ BOOST_AUTO_TEST_CASE(the_man_page_and_completions_name_every_command_and_flag) {
   std::ofstream(folder / "completion.bash") << bash;
   // As bash calls it: words, and which of them is being typed.
   const auto completed = [&](const std::string& typed, int at) {
-    const std::string script = "source " + (folder / "completion.bash") + "; COMP_WORDS=(" + typed + " ''); COMP_CWORD=" +
-                               std::to_string(at) + "; _ppengine; echo \"${COMPREPLY[@]}\"";
+    const std::string script = "source " + (folder / "completion.bash") + "; COMP_WORDS=(" + typed +
+                               " ''); COMP_CWORD=" + std::to_string(at) + "; _ppengine; echo \"${COMPREPLY[@]}\"";
     return run_program("/bin/bash", {"-c", script}).out;
   };
   BOOST_TEST(contains(completed("ppengine", 1), "train eval generate"));

@@ -67,8 +67,9 @@ BOOST_AUTO_TEST_CASE(stdout_can_be_named_as_a_file) {
   const std::string table = run({"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--format", "csv"}).out;
   BOOST_TEST(!table.empty());
   for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
-    BOOST_TEST(run({"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--format", "csv", "--out", name}, noisy).out == table,
-               name);
+    BOOST_TEST(
+        run({"plan", "--schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--format", "csv", "--out", name}, noisy).out == table,
+        name);
 }
 
 BOOST_AUTO_TEST_CASE(a_result_that_nobody_takes_is_a_failure) {
@@ -86,8 +87,8 @@ BOOST_AUTO_TEST_CASE(a_result_that_nobody_takes_is_a_failure) {
 
 // A reader that leaves early ends the program, as it does any program, and not with an error message.
 BOOST_AUTO_TEST_CASE(a_reader_that_leaves_ends_the_program) {
-  const Outcome outcome = run_program(
-      "/bin/sh", {"-c", "\"$0\" train --model demo --data synthetic --steps 100000 --json | head -n 1", PPENGINE_BINARY});
+  const Outcome outcome =
+      run_program("/bin/sh", {"-c", "\"$0\" train --model demo --data synthetic --steps 100000 --json | head -n 1", PPENGINE_BINARY});
   BOOST_TEST(outcome.code == 0);  // of head
   BOOST_TEST(nlohmann::json::parse(outcome.out)["step"] == 1);
   BOOST_TEST(outcome.err.find("terminate") == std::string::npos, outcome.err);
@@ -103,8 +104,8 @@ BOOST_AUTO_TEST_CASE(commands_print_through_print_result_alone) {
       const bool named = printed != std::string::npos && line.compare(printed + 11, 6, "stderr") == 0;
       BOOST_TEST((printed == std::string::npos || named), entry.path().filename().string() << ": " << line);
       for (const char* other : {"std::cout", "puts(", " printf(", "stdout)"})
-        BOOST_TEST((line.find(other) == std::string::npos || line.find("stderr") != std::string::npos),
-                   entry.path().filename().string() << ": " << line);
+        BOOST_TEST((line.find(other) == std::string::npos || line.find("stderr") != std::string::npos), entry.path().filename().string()
+                                                                                                            << ": " << line);
     }
   }
 }

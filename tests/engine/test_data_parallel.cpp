@@ -240,7 +240,8 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
       if (world.rank() != 0) return;
       BOOST_CHECK(after.weights["other.weight"] == before.weights["other.weight"]);
       const ParameterStore& store = trainer.model().parameters(StageId(0));
-      const auto elements = shared->parameters()[ParameterId(0)].shape.count() + shared->parameters()[ParameterId(3)].shape.count() + 17;  // wte, head
+      const auto elements =
+          shared->parameters()[ParameterId(0)].shape.count() + shared->parameters()[ParameterId(3)].shape.count() + 17;  // wte, head
       BOOST_TEST(static_cast<int64_t>(store.trained_count()) >= elements);
       BOOST_TEST(static_cast<int64_t>(store.trained_count()) < static_cast<int64_t>(store.count()));  // no memory for other's gradients
       BOOST_CHECK(after.weights["head.weight"] != before.weights["head.weight"]);
@@ -264,7 +265,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
     const auto name = [&](size_t i) { return graph->parameters()[ranges[i].id].name; };
     reducer.begin(false, true);
     for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(StageId(0), std::span(&ranges[i].id, 1), stream);
-    BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(StageId(0)); }), name(ranges.size() - 1) + " got no gradient in this step's backward");
+    BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(StageId(0)); }),
+                      name(ranges.size() - 1) + " got no gradient in this step's backward");
     BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(StageId(0), std::span(&ranges[2].id, 1), stream); }),
                       name(2) + " gets its gradient twice in one backward");
     reducer.finish();

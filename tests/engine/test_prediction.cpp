@@ -113,7 +113,8 @@ BOOST_AUTO_TEST_CASE(work_takes_what_its_arithmetic_or_its_bytes_take) {
   BOOST_TEST(device.seconds({.flops = 1e9, .attention = true}, "f32", 1) == 1e-6 + 4e-3, boost::test_tools::tolerance(1e-12));
   // 9 tiles on 8 units take two rounds.
   device.units = 8;
-  BOOST_TEST(device.seconds({.flops = 9e8, .rows = 384, .columns = 384}, "f32", 1) == 1e-6 + 2 * 9e-4 * 16 / 9, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(device.seconds({.flops = 9e8, .rows = 384, .columns = 384}, "f32", 1) == 1e-6 + 2 * 9e-4 * 16 / 9,
+             boost::test_tools::tolerance(1e-12));
   // A sum over 4 ranks moves three quarters of the value twice.
   BOOST_TEST(device.seconds({.exchanged = 2e8}, "f32", 4) == 1e-6 + 3e-5 + 1.5e-2, boost::test_tools::tolerance(1e-12));
   BOOST_CHECK_THROW(device.seconds({.flops = 1}, "bf16", 1), ConfigError);

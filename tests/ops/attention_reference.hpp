@@ -104,8 +104,8 @@ inline size_t o_count(const AttentionSpec& s) { return static_cast<size_t>(s.bat
 
 inline void check_on(const std::shared_ptr<Device>& device, const AttentionSpec& spec, double tolerance, float magnitude = 1.0f) {
   BOOST_TEST_CONTEXT("batch " << spec.batch << " length " << spec.length << " heads " << spec.heads << "/" << spec.kv_heads << " x "
-                              << spec.head_dim << " window " << spec.window << " cap " << spec.cap << " causal " << spec.causal << " " << name_of(spec.type)
-                              << " onednn " << device->onednn()) {
+                              << spec.head_dim << " window " << spec.window << " cap " << spec.cap << " causal " << spec.causal << " "
+                              << name_of(spec.type) << " onednn " << device->onednn()) {
     Stream stream(device);
     const auto q = rounded(random_values(q_count(spec), 1, magnitude), spec.type),
                k = rounded(random_values(k_count(spec), 2, magnitude), spec.type);

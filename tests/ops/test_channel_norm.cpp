@@ -42,7 +42,8 @@ BOOST_AUTO_TEST_CASE(statistics_results_and_gradients_equal_the_definition) {
       sum[k] += double(diff[i]);
       product[k] += double(diff[i]) * (double(x[i]) - mean[k]) / std::sqrt(variance[k] + double(spec.epsilon));
     }
-    const Array on_x(stream, x), on_gamma(stream, gamma), on_beta(stream, beta), on_diff(stream, diff), y(stream, count), diff_x(stream, count);
+    const Array on_x(stream, x), on_gamma(stream, gamma), on_beta(stream, beta), on_diff(stream, diff), y(stream, count),
+        diff_x(stream, count);
     const Array m(stream, c), v(stream, c), s(stream, c), p(stream, c);
     op->mean(stream, on_x.f32(), m.f32());
     op->variance(stream, on_x.f32(), m.f32(), v.f32());

@@ -62,8 +62,7 @@ struct Layout {
 
 // Every rank calls body; what rank 0 gets from it comes back.
 std::vector<double> on_ranks(const Layout& layout, const std::shared_ptr<const engine::Graph>& graph,
-                             const std::function<std::vector<double>(engine::Trainer&)>& body,
-                             engine::OptimizerOptions optimizer = {}) {
+                             const std::function<std::vector<double>(engine::Trainer&)>& body, engine::OptimizerOptions optimizer = {}) {
   static const auto device = ops::Device::open("cpu");
   engine::TrainerOptions options;
   options.parallel.pipeline = layout.pipeline;
@@ -158,7 +157,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_the_graph_is_named_and_foreign_folders_ar
     }
     return "nothing was refused";
   };
-  BOOST_TEST(refusal(make_graph(Middle::silu, 10), folder / "run").find("first.weight has 16 elements, the model needs 20") != std::string::npos);
+  BOOST_TEST(refusal(make_graph(Middle::silu, 10), folder / "run").find("first.weight has 16 elements, the model needs 20") !=
+             std::string::npos);
   BOOST_TEST(refusal(make_graph(Middle::swish), folder / "run").find("swish.beta") != std::string::npos);
   BOOST_TEST(refusal(make_graph(), folder / "nowhere").find("trainer_state.json is missing") != std::string::npos);
   std::filesystem::create_directories(folder / "own");
@@ -177,14 +177,13 @@ BOOST_AUTO_TEST_CASE(an_op_with_kernels_of_ones_own_source_has_the_right_gradien
   // With every beta 1 it is SiLU, forward and backward: what is before it gets the same update, bit for bit or nearly.
   constexpr double lr = 0.1;
   const auto one_step = [&](Middle middle, const Layout& layout, const std::string& name) {
-    return on_ranks(
-        layout, make_graph(middle),
-        [&](engine::Trainer& trainer) {
-          const double loss = trainer.step(make_batch(0), lr).loss;
-          runs::save_checkpoint(folder / name, trainer);
-          return std::vector<double>{loss};
-        },
-        {.kind = engine::OptimizerKind::sgd, .weight_decay = 0});
+    return on_ranks(layout, make_graph(middle),
+                    [&](engine::Trainer& trainer) {
+                      const double loss = trainer.step(make_batch(0), lr).loss;
+                      runs::save_checkpoint(folder / name, trainer);
+                      return std::vector<double>{loss};
+                    },
+                    {.kind = engine::OptimizerKind::sgd, .weight_decay = 0});
   };
   const double silu = one_step(Middle::silu, {}, "silu")[0], own = one_step(Middle::swish, {}, "swish")[0];
   BOOST_TEST(own == silu, boost::test_tools::tolerance(1e-6));
@@ -212,7 +211,8 @@ BOOST_AUTO_TEST_CASE(an_op_with_kernels_of_ones_own_source_has_the_right_gradien
                "channel " << channel << ": " << gradient << " and " << difference);
   }
   // The weight half apart, on another rank.
-  BOOST_TEST(one_step(Middle::swish, {.pipeline = 2, .schedule = "interleavedzerobubble"}, "split")[0] == own, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(one_step(Middle::swish, {.pipeline = 2, .schedule = "interleavedzerobubble"}, "split")[0] == own,
+             boost::test_tools::tolerance(1e-6));
   const auto apart = read(folder / "split", "swish.beta");
   for (std::size_t i = 0; i < beta.size(); ++i) BOOST_TEST(apart[i] == beta[i], boost::test_tools::tolerance(1e-5f));
 }

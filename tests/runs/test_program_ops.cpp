@@ -1,5 +1,5 @@
-// Every op of imported programs: outputs and gradients against PyTorch's, and gradients against finite differences of the outputs. A program holds many
-// ops side by side, each with a weight and a bias of its own (reference/make_op_reference.py, torch 2.13).
+// Every op of imported programs: outputs and gradients against PyTorch's, and gradients against finite differences of the outputs. A
+// program holds many ops side by side, each with a weight and a bias of its own (reference/make_op_reference.py, torch 2.13).
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -55,12 +55,14 @@ models::WeightFiles outputs(const std::string& model, const std::string& data, c
 }
 
 // A saved folder with other weights.
-void write_weights(const std::filesystem::path& file, const models::WeightFiles& like, const std::function<std::vector<float>(const models::StoredTensor&)>& weights) {
+void write_weights(const std::filesystem::path& file, const models::WeightFiles& like,
+                   const std::function<std::vector<float>(const models::StoredTensor&)>& weights) {
   nlohmann::json header;
   std::string bytes;
   for (const models::StoredTensor& one : like.tensors()) {
     const auto made = weights(one);
-    header[one.name] = {{"dtype", "F32"}, {"shape", one.shape}, {"data_offsets", {bytes.size(), bytes.size() + made.size() * sizeof(float)}}};
+    header[one.name] = {
+        {"dtype", "F32"}, {"shape", one.shape}, {"data_offsets", {bytes.size(), bytes.size() + made.size() * sizeof(float)}}};
     bytes.append(reinterpret_cast<const char*>(made.data()), made.size() * sizeof(float));
   }
   const std::string text = header.dump();
@@ -74,8 +76,10 @@ float direction(std::size_t i) { return std::sin(1.7f * static_cast<float>(i) + 
 
 // Outputs that jump, or bend within the distance, have no finite differences.
 bool jumps(const std::string& name) {
-  static const std::set<std::string> some{"threshold", "hardshrink", "floor", "round", "round2", "trunc", "frac", "fmod", "remainder", "div_floor", "div_trunc", "norm0", "argmax", "argmin_all",
-                                          "any", "all", "count_nonzero", "to_int", "bucketize", "searchsorted", "scatter_src", "logical", "logical2", "signbit", "copysign", "sign"};
+  static const std::set<std::string> some{
+      "threshold", "hardshrink",   "floor",       "round",   "round2",     "trunc",   "frac",     "fmod",          "remainder",
+      "div_floor", "div_trunc",    "norm0",       "argmax",  "argmin_all", "any",     "all",      "count_nonzero", "to_int",
+      "bucketize", "searchsorted", "scatter_src", "logical", "logical2",   "signbit", "copysign", "sign"};
   return some.contains(name);
 }
 
@@ -96,7 +100,8 @@ std::vector<std::string> in_order(const std::string& file) {
 
 void check_program(const std::string& name, const engine::ParallelOptions& parallel, bool differences) {
   const TemporaryFolder folder;
-  const std::string model = (folder_of(name) / "net.pt2").string(), data = (folder_of(name) / "data.safetensors").string(), save = (folder.path / "saved").string();
+  const std::string model = (folder_of(name) / "net.pt2").string(), data = (folder_of(name) / "data.safetensors").string(),
+                    save = (folder.path / "saved").string();
   const auto expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
   const auto names = in_order((folder_of(name) / "names.txt").string());
   BOOST_REQUIRE_EQUAL(names.size(), ops_of(expected).size());
@@ -125,7 +130,8 @@ void check_program(const std::string& name, const engine::ParallelOptions& paral
   for (float sign : {1.0f, -1.0f}) {
     write_weights(std::filesystem::path(save) / "model.safetensors", after, [&](const models::StoredTensor& one) {
       auto weights = values(program->tensor(one.name));
-      for (std::size_t i = 0; one.name.starts_with("op.") && one.name.ends_with(".w") && i < weights.size(); ++i) weights[i] += sign * distance * direction(i);
+      for (std::size_t i = 0; one.name.starts_with("op.") && one.name.ends_with(".w") && i < weights.size(); ++i)
+        weights[i] += sign * distance * direction(i);
       return weights;
     });
     moved.push_back(outputs(save, data, (folder.path / (sign > 0 ? "more.safetensors" : "less.safetensors")).string()));
@@ -136,10 +142,13 @@ void check_program(const std::string& name, const engine::ParallelOptions& paral
     const auto more = values(moved[0].at(key)), less = values(moved[1].at(key));
     const std::size_t width = more.size() / 4;
     double difference = 0, slope = 0, size = 1e-2;
-    for (std::size_t k = 0; k < more.size(); ++k) difference += (double(more[k]) - double(less[k])) * std::cos(double(k % width)) / 4.0 / (2.0 * distance);
+    for (std::size_t k = 0; k < more.size(); ++k)
+      difference += (double(more[k]) - double(less[k])) * std::cos(double(k % width)) / 4.0 / (2.0 * distance);
     const auto& gradient = gradients.at("op._" + names[i] + ".w");
-    for (std::size_t k = 0; k < gradient.size(); ++k) slope += double(gradient[k]) * direction(k), size += std::abs(double(gradient[k]) * direction(k));
-    BOOST_TEST(test::distance(slope, difference) / size < 0.04, names[i] << ": the gradient gives " << slope << ", differences give " << difference);
+    for (std::size_t k = 0; k < gradient.size(); ++k)
+      slope += double(gradient[k]) * direction(k), size += std::abs(double(gradient[k]) * direction(k));
+    BOOST_TEST(test::distance(slope, difference) / size < 0.04,
+               names[i] << ": the gradient gives " << slope << ", differences give " << difference);
   }
 }
 
@@ -148,8 +157,9 @@ void check_program(const std::string& name, const engine::ParallelOptions& paral
 BOOST_AUTO_TEST_SUITE(program_ops)
 
 BOOST_AUTO_TEST_CASE(outputs_and_gradients_of_every_op) {
-  for (const char* name : {"0", "1", "2", "3", "4", "5"})
-    BOOST_TEST_CONTEXT("program " << name) { check_program(name, parallel_options(1, 1, "1f1b"), true); }
+  for (const char* name : {"0", "1", "2", "3", "4", "5"}) BOOST_TEST_CONTEXT("program " << name) {
+      check_program(name, parallel_options(1, 1, "1f1b"), true);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_every_op_over_stages) { check_program("5", parallel_options(2, 4, "zbvzerobubble"), false); }

@@ -76,14 +76,17 @@ void check_training(const std::string& name, const Layout& layout, const std::st
     const auto found = models::WeightFiles::open(save), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
     for (const models::StoredTensor& weight : expected.tensors()) {
       // Running statistics follow the first data-parallel rank's microbatches alone.
-      if (weight.name == "expected.output" || (layout.data > 1 && (weight.name.find("running_") != std::string::npos || weight.name.find("num_batches") != std::string::npos))) continue;
+      if (weight.name == "expected.output" ||
+          (layout.data > 1 && (weight.name.find("running_") != std::string::npos || weight.name.find("num_batches") != std::string::npos)))
+        continue;
       // The gradient of the keys' part is zero but for rounding, of which AdamW makes whole steps, in PyTorch as here.
       if (weight.name.ends_with("in_proj_bias")) continue;
       const double off = apart(found.at(weight.name), weight);
       BOOST_TEST(off < 2e-4, weight.name << " is " << off << " apart");
     }
     for (const nlohmann::json& one : figures.value("frozen", nlohmann::json::array())) {  // no gradient: no weight decay either
-      const auto now = values(found.at(one.get<std::string>())), before = values(models::load_program(options.model)->tensor(one.get<std::string>()));
+      const auto now = values(found.at(one.get<std::string>())),
+                 before = values(models::load_program(options.model)->tensor(one.get<std::string>()));
       BOOST_TEST(now == before, one << " has changed");
     }
   }
@@ -111,8 +114,8 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("state", {"1f1b", 2, 1, 2}, (folder.path / "h").string());
 }
 
-// Masks that turn out causal or empty, GELU and RMS norm written out, sums behind linear layers: the ops of built-in models. Without them the same
-// losses and weights come out of generated kernels.
+// Masks that turn out causal or empty, GELU and RMS norm written out, sums behind linear layers: the ops of built-in models. Without them
+// the same losses and weights come out of generated kernels.
 BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   const TemporaryFolder folder;
   const auto kinds = [](const std::string& name, bool patterns) {
@@ -133,7 +136,8 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   BOOST_TEST(encoder.at("attention") == 2);
   for (const char* name : {"gpt2", "llama", "encoder"}) {
     const auto plain = kinds(name, false);
-    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm"}) BOOST_TEST(!plain.contains(kind), name << " has " << kind);
+    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm"})
+      BOOST_TEST(!plain.contains(kind), name << " has " << kind);
     check_training(name, {"1f1b", 1, 1, 0, false, false}, (folder.path / name).string());
   }
 }
@@ -156,7 +160,8 @@ BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {
     options.parallel = parallel_options({"1f1b", 2, 1, 2});
     options.outputs = (folder.path / "outputs.safetensors").string();
     on_ranks(options.parallel, [&](comm::Communicator& world) { run_evaluation(options, world); });
-    const auto found = models::WeightFiles::open(options.outputs), expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
+    const auto found = models::WeightFiles::open(options.outputs),
+               expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
     BOOST_TEST(apart(found.at("output"), expected.at("expected.output")) < 1e-4);
   }
 }
