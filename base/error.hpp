@@ -7,7 +7,7 @@
 
 namespace ppengine {
 
-// The documented exit codes (cli.md).
+// The exit codes (docs/command_line.md).
 enum class ExitCode : int { ok = 0, failed = 1, usage = 2, no_device = 3, peer_lost = 4, interrupted = 130 };
 
 class Error : public std::runtime_error {

@@ -168,7 +168,7 @@ struct ModelConfig {
 ModelConfig load_config(const std::filesystem::path& folder);
 ModelConfig parse_config(std::string_view json, const std::string& name);
 
-// demo | tiny | mid | gpt2 (cli.md): GPT-2 with a head of its own, no dropout. ConfigError for another name.
+// demo | tiny | mid | gpt2 (docs/command_line.md): GPT-2 with a head of its own, no dropout. ConfigError for another name.
 bool is_preset(std::string_view name);
 ModelConfig preset_config(std::string_view name);
 std::int64_t preset_sequence_length(std::string_view name);

@@ -1,4 +1,4 @@
-// ppengine generate as cli.md says. What is generated is tested in tests/models.
+// ppengine generate as docs/command_line.md says. What is generated is tested in tests/models.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// What holds for every command: exit codes, where text goes, the environment, the TOML file. From cli.md.
+// What holds for every command: exit codes, where text goes, the environment, the TOML file. From docs/command_line.md.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 

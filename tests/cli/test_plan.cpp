@@ -1,4 +1,4 @@
-// ppengine plan as shared/cli.md describes it: what it prints, and what it says about wrong requests and broken files.
+// ppengine plan as docs/command_line.md describes it: what it prints, and what it says about wrong requests and broken files.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <unistd.h>

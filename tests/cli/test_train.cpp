@@ -1,4 +1,4 @@
-// train, eval and inspect as a user calls them: exit codes, JSON fields, checkpoints, pictures. From cli.md.
+// train, eval and inspect as a user calls them: exit codes, JSON fields, checkpoints, pictures. From docs/command_line.md.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// Simulation against closed forms. The idle shares are those of shared/schedules.md (F = I = W = 1, B = 2, free
+// Simulation against closed forms. The idle shares are those of docs/schedules.md (F = I = W = 1, B = 2, free
 // communication).
 #include <boost/test/unit_test.hpp>
 

@@ -1,4 +1,4 @@
-// Each rule of shared/schedules.md, "Validation": a plan that breaks it is rejected with rank, column and cell.
+// Each rule of docs/schedules.md, "Validation": a plan that breaks it is rejected with rank, column and cell.
 #include <boost/test/unit_test.hpp>
 
 #include <ppengine/schedules/csv.hpp>
