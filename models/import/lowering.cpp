@@ -303,6 +303,8 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     made = *indexed;
   else if (auto loss = lower_losses(op, in))
     made = {*loss};
+  else if (auto products = lower_algebra(op, in))
+    made = *products;
   else if (auto composed = lower_composites(op, in))
     made = *composed;
   else

@@ -66,6 +66,7 @@ class Lowering {
   std::optional<TensorRef> lower_losses(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_cell(const std::string& op, const class Arguments& in);
+  std::optional<std::vector<TensorRef>> lower_algebra(const std::string& op, const class Arguments& in);
   std::optional<std::vector<TensorRef>> lower_composites(const std::string& op, const class Arguments& in);
   std::pair<TensorRef, TensorRef> recurrent_step(const std::string& op, const TensorRef& a, const TensorRef& b, const TensorRef& h,
                                                  const TensorRef& c);
