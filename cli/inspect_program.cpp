@@ -56,7 +56,7 @@ void print_text(const runs::ProgramInspection& found) {
   fmt::print("\nops of the program\n");
   for (const auto& [op, count] : found.program.ops) fmt::print("  {:<48}{:>5}\n", op, count);
   fmt::print("run as\n");
-  const std::map<std::string, const char*> by{{"linear", "oneDNN or own"}, {"matmul", "oneDNN or SYCL"}, {"convolution", "oneDNN"}, {"layer_norm", "oneDNN or own"}, {"rms_norm", "oneDNN or own"}, {"attention", "oneDNN or own"}, {"causal_attention", "oneDNN or own"},
+  const std::map<std::string, const char*> by{{"linear", "oneDNN or own"}, {"matmul", "oneDNN or SYCL"}, {"convolution", "own or oneDNN"}, {"layer_norm", "oneDNN or own"}, {"rms_norm", "oneDNN or own"}, {"group_norm", "own or generated kernels"}, {"batch_norm", "own or generated kernels"}, {"attention", "oneDNN or own"}, {"causal_attention", "oneDNN or own"},
                                               {"activation", "oneDNN or own"}, {"add", "part of the linear layer before it, or SYCL"},
                                               {"softmax", "oneDNN or SYCL"}, {"embedding", "SYCL"}, {"cross_entropy", "SYCL"}, {"dropout", "SYCL"},
                                               {"parameter", "nothing to do"}, {"constant", "nothing to do"}};

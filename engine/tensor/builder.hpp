@@ -100,6 +100,8 @@ class TensorBuilder {
   TensorRef layer_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon);
   // src / sqrt(mean(src²) + epsilon) · (gamma + shift) over the last `width` elements; gamma: a parameter.
   TensorRef rms_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, double shift, double epsilon);
+  // src [batch, heads, tokens, width] · cosines + (its halves exchanged, the first one negated) · sines. Cosines and sines want no gradient.
+  TensorRef rotary(const TensorRef& src, const TensorRef& cosines, const TensorRef& sines);
   TensorRef softmax(const TensorRef& src, int dim);
   // softmax(scale · q·kᵀ)·v over [batch, heads, tokens, width], where attends() says so: as many queries as keys, and fewer key heads than
   // query heads only with a causal mask. Views of projections are read where they lie.
@@ -126,6 +128,8 @@ class TensorBuilder {
     bool over_ranks = false;  // statistics of all data-parallel ranks together (Run::data)
   };
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
+  // gamma and beta: parameters, both or none.
+  TensorRef group_norm(const TensorRef& src, std::int64_t groups, const TensorRef& gamma, const TensorRef& beta, double epsilon);
 
   // What training minimises: the sum over samples, weighted when it runs.
   void cross_entropy_loss(const TensorRef& logits, int class_dim, const TensorRef& targets);  // targets: without that dimension

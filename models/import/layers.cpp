@@ -164,6 +164,9 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     const TensorRef src = in.tensor("input");
     if (op == "instance_norm" && in.has("running_mean")) Arguments::refuse("tracks statistics");
     const Dim channels = src.shape[1], groups = op == "group_norm" ? Dim(in.integer("num_groups", 1)) : channels;
+    const TensorRef gamma = in.tensor_or_none("weight"), beta = in.tensor_or_none("bias");
+    const bool plain = gamma.exists() == beta.exists() && (!gamma.exists() || (gamma.parameter >= 0 && gamma.dense() && beta.parameter >= 0 && beta.dense()));
+    if (options_.patterns && plain && groups.constant()) return one(build_.group_norm(src, groups.fixed, gamma, beta, in.number("eps", 1e-5)));
     const Dim rows = src.shape[0] * groups;
     const std::int64_t width = (count_of(src.shape) / rows).fixed;
     TensorRef y = build_.reshape(build_.layer_norm(build_.reshape(src, {rows, width}), width, {}, {}, in.number("eps", 1e-5)), src.shape);

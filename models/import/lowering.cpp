@@ -263,7 +263,9 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   }
   const char type = in.out_type();
   std::vector<TensorRef> made;
-  if (auto norm = op == "mul" && !in_place && options_.patterns ? known_rms_norm(in) : std::nullopt)
+  if (auto turned = op == "add" && !in_place && options_.patterns ? known_rotary(in) : std::nullopt)
+    made = {*turned};
+  else if (auto norm = op == "mul" && !in_place && options_.patterns ? known_rms_norm(in) : std::nullopt)
     made = {*norm};
   else if (auto one = lower_pointwise(op, in, type))
     made = {*one};

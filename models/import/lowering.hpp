@@ -65,6 +65,7 @@ class Lowering {
   TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
   const ExportedNode* maker_of(std::string name);
+  std::optional<TensorRef> known_rotary(const class Arguments& in);
   std::optional<TensorRef> known_rms_norm(const class Arguments& in);
   std::optional<TensorRef> known_attention(const class Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v, double scale);
   TensorRef einsum(const std::string& equation, std::vector<TensorRef> operands);

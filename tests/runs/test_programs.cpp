@@ -125,10 +125,11 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   BOOST_TEST(gpt2.at("add") == 4);
   BOOST_TEST(llama.at("causal_attention") == 2);
   BOOST_TEST(llama.at("rms_norm") == 5);
+  BOOST_TEST(llama.at("rotary") == 4);
   BOOST_TEST(encoder.at("attention") == 2);
   for (const char* name : {"gpt2", "llama", "encoder"}) {
     const auto plain = kinds(name, false);
-    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm"}) BOOST_TEST(!plain.contains(kind), name << " has " << kind);
+    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm", "rotary"}) BOOST_TEST(!plain.contains(kind), name << " has " << kind);
     check_training(name, {"1f1b", 1, 1, 0, false, false}, (folder.path / name).string());
   }
 }
