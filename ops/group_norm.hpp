@@ -22,6 +22,7 @@ class GroupNorm {
   // sums [samples, channels]: of diff_dst; products: of diff_dst · (src - mean) · rstd. Their sums over samples are the gradients of beta and gamma.
   virtual void backward(Stream& stream, const float* diff_dst, const float* src, const float* mean, const float* rstd, const float* gamma, float* diff_src,
                         float* sums, float* products) = 0;
+  virtual void backward_weight(Stream& stream, const float* sums, const float* products, float* diff_gamma, float* diff_beta, bool accumulate) = 0;
 };
 
 }  // namespace ppengine::ops

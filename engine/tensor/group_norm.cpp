@@ -102,6 +102,10 @@ TensorRef TensorBuilder::group_norm(const TensorRef& from, std::int64_t groups, 
       emit.finish_gradient(0, target);
       if (!affine) return;
       const BufferId dw = emit.parameter_gradient(0), db = emit.parameter_gradient(1);
+      if (op)
+        return emit.parameter_gradients({sums, products}, [=](const Run& run, bool accumulate) {
+          op->backward_weight(run.stream, run.as<float>(sums), run.as<float>(products), run.as<float>(dw), run.as<float>(db), accumulate);
+        });
       const Launch add = make_map(emit.kernels(), {.dims = {channels}, .inputs = {dense_access({channels}), dense_access({channels})},
                                                    .outputs = {dense_access({channels})}, .code = "      r0 = v0 + v1;\n"});
       const Launch total = make_reduce(emit.kernels(), {.kept = {channels}, .reduced = {n}, .inputs = {{0, {1, channels}, 'f'}}});

@@ -51,6 +51,17 @@ class CpuGroupNorm final : public GroupNorm {
     });
   }
 
+  void backward_weight(Stream& stream, const float* sums, const float* products, float* diff_gamma, float* diff_beta, bool accumulate) override {
+    stream.wait();
+    const auto add_up = [&](const float* rows, float* to) {
+      if (!accumulate) std::fill_n(to, s_.channels, 0.0f);
+      for (int64_t n = 0; n < s_.samples; ++n)
+        for (int64_t c = 0; c < s_.channels; ++c) to[c] += rows[n * s_.channels + c];
+    };
+    add_up(products, diff_gamma);
+    add_up(sums, diff_beta);
+  }
+
  private:
   float scale_of(const float* gamma, int64_t group, int64_t k) const { return gamma ? gamma[group % s_.groups * each_ + k] : 1.0f; }
   template <class Body>

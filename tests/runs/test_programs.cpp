@@ -112,7 +112,6 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   const TemporaryFolder folder;
   const auto kinds = [](const std::string& name, bool patterns) {
     models::ProgramOptions options;
-    options.loss = models::ProgramLoss::cross_entropy;
     options.patterns = patterns;
     std::map<std::string, int> found;
     const auto graph = models::load_program((folder_of(name) / "net.pt2").string())->build(options).graph;
@@ -127,9 +126,10 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   BOOST_TEST(llama.at("rms_norm") == 5);
   BOOST_TEST(llama.at("rotary") == 4);
   BOOST_TEST(encoder.at("attention") == 2);
-  for (const char* name : {"gpt2", "llama", "encoder"}) {
+  BOOST_TEST(kinds("unet", true).at("group_norm") > 0);
+  for (const char* name : {"gpt2", "llama", "encoder", "unet"}) {
     const auto plain = kinds(name, false);
-    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm", "rotary"}) BOOST_TEST(!plain.contains(kind), name << " has " << kind);
+    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm", "rotary", "group_norm"}) BOOST_TEST(!plain.contains(kind), name << " has " << kind);
     check_training(name, {"1f1b", 1, 1, 0, false, false}, (folder.path / name).string());
   }
 }
