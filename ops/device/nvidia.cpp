@@ -4,13 +4,13 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <mutex>
 
 #include <ppengine/base/environment.hpp>
+#include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -48,11 +48,14 @@ std::string ptx_feature(int architecture) {
 }
 
 std::vector<std::string> nvidia_options() {
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* folder = std::getenv(variable); folder && std::filesystem::exists(std::filesystem::path(folder) / "nvvm/libdevice"))
-      return {fmt::format("--cuda-path={}", folder)};
-  if (std::filesystem::exists("/usr/local/cuda/nvvm/libdevice")) return {"--cuda-path=/usr/local/cuda"};
-  return {"-nocudalib"};
+  static const std::vector<std::string> options = [] {
+    try {
+      return nvidia_compile_options(environment::cache_folder());
+    } catch (const std::exception& e) {
+      throw DeviceError(e.what());
+    }
+  }();
+  return options;
 }
 
 void prepare_for_nvidia(const Device& device) {

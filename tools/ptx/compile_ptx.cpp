@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include <ppengine/base/hash.hpp>
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 #include "compiler.hpp"
 
@@ -41,7 +42,7 @@ void write(const fs::path& path, const std::string& contents) {
 }
 
 void compile_all(const fs::path& out, const std::vector<SourceFile>& sources, const std::vector<SourceFile>& headers) {
-  std::string shared = libdevice_option();
+  std::string shared = ppengine::ops::cuda_toolkit().string();
   for (const SourceFile& header : headers) shared += "\n" + header.name + "\n" + header.text;
   fs::create_directories(out);
   std::unique_ptr<PtxCompiler> compiler;
@@ -62,8 +63,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...\n");
     return 2;
   }
-  if (libdevice_option().empty()) {
-    std::puts("skipped: no CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda), and the compiler wants its libdevice");
+  if (ppengine::ops::cuda_toolkit().empty()) {
+    std::puts("skipped: no CUDA toolkit is at hand (CUDA_HOME, CUDA_PATH, /usr/local/cuda), and the compiler wants its libdevice");
     return 77;
   }
   int status = 0;

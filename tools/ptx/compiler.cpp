@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "builtins.hpp"
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 namespace ppengine::tools {
 namespace {
@@ -47,30 +47,25 @@ extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((free_function::nd_range_kernel<1>)
 
 }  // namespace
 
-std::string libdevice_option() {
-  const char* home = std::getenv("CUDA_HOME");
-  const std::filesystem::path cuda = home ? home : "/usr/local/cuda";
-  return std::filesystem::exists(cuda / "nvvm/libdevice/libdevice.10.bc") ? "--cuda-path=" + cuda.string() : "";
-}
-
 PtxCompiler::PtxCompiler() {
   void* library = dlopen("libsycl-jit.so", RTLD_NOW);
   if (!library) throw std::runtime_error(dlerror());
   entry_ = dlsym(library, "compileSYCL");
   if (!entry_) throw std::runtime_error("libsycl-jit.so has no compileSYCL: it is of another release than scripts/toolchain.txt");
-  serve_builtins();
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  options_ = ops::nvidia_compile_options(cache ? std::filesystem::path(cache) / "ppengine" : std::filesystem::temp_directory_path());
   compile({"throwaway.cpp", throwaway}, {});
 }
 
 std::string PtxCompiler::compile(const SourceFile& source, const std::vector<SourceFile>& headers) const {
   std::vector<MemoryFile> files;
   for (const SourceFile& header : headers) files.push_back({header.name.c_str(), header.text.c_str()});
-  const std::string libdevice = libdevice_option();
-  const char* options[] = {libdevice.c_str()};
+  std::vector<const char*> options;
+  for (const std::string& option : options_) options.push_back(option.c_str());
   // The library would free the result with tables that are gone at exit: it stays.
   const auto* result =
       new Result(reinterpret_cast<Compile>(entry_)({source.name.c_str(), source.text.c_str()}, {files.data(), files.size()},
-                                                   {options, std::size(options)}, {nullptr, 0}, false, ptx_format));
+                                                   {options.data(), options.size()}, {nullptr, 0}, false, ptx_format));
   if (result->error != 0) throw std::runtime_error(source.name + ": " + result->log);
   if (result->image_count != 1)
     throw std::runtime_error(source.name + ": expected one image, there are " + std::to_string(result->image_count));

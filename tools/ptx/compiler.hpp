@@ -6,10 +6,6 @@
 
 namespace ppengine::tools {
 
-// "--cuda-path=..." where a CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda): libsycl-jit links NVIDIA's libdevice into every kernel and
-// compiles none without it, -nocudalib or not. Else empty.
-std::string libdevice_option();
-
 struct SourceFile {
   std::string name, text;
 };
@@ -24,6 +20,7 @@ class PtxCompiler {
 
  private:
   void* entry_;
+  std::vector<std::string> options_;
 };
 
 }  // namespace ppengine::tools
