@@ -66,9 +66,9 @@ if(PPENGINE_SANITIZE)
     "UBSAN_OPTIONS=print_stacktrace=1")
 endif()
 
-# ppengine_test(NAME SOURCES a.cpp ... [LINK target ...]): ctest runs it as NAME.
+# ppengine_test(NAME SOURCES a.cpp ... [LINK target ...] [ALONE]): ctest runs it as NAME. ALONE: sources that do not get along in one batch.
 function(ppengine_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINK" ${ARGN})
   if(NOT TARGET ppengine_test_main)
     add_library(ppengine_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/main.cpp ${PROJECT_SOURCE_DIR}/tests/headers.cpp)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # says that main() goes there
@@ -83,7 +83,9 @@ function(ppengine_test name)
   target_compile_options(test_${name} PRIVATE ${PPENGINE_QUICK_COMPILE})
   target_precompile_headers(test_${name} REUSE_FROM ppengine_test_main)
   ppengine_uncached(test_${name})
-  ppengine_unity(test_${name})
+  if(NOT ARG_ALONE)
+    ppengine_unity(test_${name})
+  endif()
   ppengine_test_again(${name} ${name})
 endfunction()
 
