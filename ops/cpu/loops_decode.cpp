@@ -170,15 +170,6 @@ void add_weighted(float* result, const float* weights, const float* values, int6
   });
 }
 
-// Where key t of a sequence lies in its cache: in pages where the shape has them, or in a ring.
-template <class Shape>
-PPENGINE_INLINE int64_t slot_of_key(const Shape& s, const int* filled, int64_t batch, int64_t t) {
-  if constexpr (requires { s.page; })
-    return slot_of(s, filled, batch, t);
-  else
-    return t % s.ring;
-}
-
 // Keys and values of the new tokens before this one are read from where they came, so that no order between heads and tokens is needed.
 void attend(const AttentionStep& a, int64_t chunk) {
   const AttentionShape& s = a.shape;
@@ -189,7 +180,7 @@ void attend(const AttentionStep& a, int64_t chunk) {
   const float* const v = a.v + batch * s.length * a.v_stride + kv_head * width;
   float* const k_cache = a.k_cache + batch * s.k_batch + kv_head * s.k_head;
   float* const v_cache = a.v_cache + batch * s.v_batch + kv_head * s.v_head;
-  if (const int64_t slot = slot_of_key(s, a.filled, batch, before + t); head % s.group == 0 && slot < a.capacity) {
+  if (const int64_t slot = slot_of(s, a.filled, batch, before + t); head % s.group == 0 && slot < a.capacity) {
     std::copy_n(k + t * a.k_stride, width, k_cache + slot * s.k_token);
     std::copy_n(v + t * a.v_stride, width, v_cache + slot * s.v_token);
   }
@@ -199,7 +190,7 @@ void attend(const AttentionStep& a, int64_t chunk) {
   for (int64_t first = std::max<int64_t>(before + t - s.window + 1, 0), end = 0; first < keys; first = end) {
     end = std::min((first / keys_held + 1) * keys_held, keys);  // nothing crosses the end of a page or ring
     const int64_t count = end - first, cached = std::min(count, std::max<int64_t>(before - first, 0)),
-                  slot = slot_of_key(s, a.filled, batch, first);
+                  slot = slot_of(s, a.filled, batch, first);
     const float* const new_k = k + (first + cached - before) * a.k_stride;
     const float* const new_v = v + (first + cached - before) * a.v_stride;
     float now = score(scores, largest, q, k_cache + slot * s.k_token, s.k_token, cached, s);
