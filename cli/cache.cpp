@@ -9,8 +9,8 @@
 #include <ppengine/base/error.hpp>
 
 #include "commands.hpp"
-#include "plural.hpp"
-#include "results.hpp"
+#include "output/plural.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <ppengine/ops/device/device.hpp>
 
 #include "commands.hpp"
-#include "plural.hpp"
-#include "results.hpp"
+#include "output/plural.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

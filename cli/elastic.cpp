@@ -10,10 +10,10 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/launch/shared_memory.hpp>
-#include <ppengine/runs/elastic_record.hpp>
-#include <ppengine/runs/kept_state.hpp>
+#include <ppengine/runs/elastic/kept_state.hpp>
+#include <ppengine/runs/elastic/record.hpp>
 
-#include "within.hpp"
+#include "flags/within.hpp"
 
 namespace ppengine::cli {
 namespace {

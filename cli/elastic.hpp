@@ -11,7 +11,7 @@
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/runs/training.hpp>
 
-#include "run_flags.hpp"
+#include "flags/run_flags.hpp"
 
 namespace ppengine::cli {
 

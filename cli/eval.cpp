@@ -8,10 +8,10 @@
 #include <ppengine/runs/evaluation.hpp>
 
 #include "commands.hpp"
-#include "plural.hpp"
-#include "progress.hpp"
-#include "results.hpp"
-#include "run_flags.hpp"
+#include "flags/run_flags.hpp"
+#include "output/plural.hpp"
+#include "output/progress.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

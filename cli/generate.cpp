@@ -12,8 +12,8 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "commands.hpp"
-#include "results.hpp"
-#include "run_flags.hpp"
+#include "flags/run_flags.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

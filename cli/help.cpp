@@ -10,7 +10,7 @@
 
 #include <ppengine/base/results.hpp>
 
-#include "terminal.hpp"
+#include "output/terminal.hpp"
 
 namespace ppengine::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include <ppengine/runs/inspection.hpp>
 
 #include "commands.hpp"
-#include "inspect_program.hpp"
-#include "plural.hpp"
-#include "results.hpp"
+#include "output/inspect_program.hpp"
+#include "output/plural.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

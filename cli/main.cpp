@@ -17,10 +17,10 @@
 
 #include "commands.hpp"
 #include "completion.hpp"
+#include "flags/settings.hpp"
+#include "flags/usage.hpp"
 #include "help.hpp"
-#include "results.hpp"
-#include "settings.hpp"
-#include "usage.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

@@ -14,7 +14,9 @@ void add_merge(CLI::App& app) {
   auto* command = app.add_subcommand("merge", "Add a LoRA adapter to a model's weights, for a folder without an adapter");
   auto flags = std::make_shared<Flags>();
   command->add_option("--model", flags->model, "Model folder (Hugging Face's layout)")->type_name("DIR")->required();
-  command->add_option("--adapter", flags->adapter, "Adapter: a folder that peft or 'train --save' has written")->type_name("DIR")->required();
+  command->add_option("--adapter", flags->adapter, "Adapter: a folder that peft or 'train --save' has written")
+      ->type_name("DIR")
+      ->required();
   command->add_option("--out", flags->out, "Folder for the merged model")->type_name("DIR")->required();
   command->footer(
       "Weights keep their names and types.\n"

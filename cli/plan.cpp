@@ -19,10 +19,10 @@
 #include <ppengine/schedules/search/auto.hpp>
 
 #include "commands.hpp"
-#include "plural.hpp"
-#include "prediction.hpp"
-#include "results.hpp"
-#include "terminal.hpp"
+#include "output/plural.hpp"
+#include "output/prediction.hpp"
+#include "output/results.hpp"
+#include "output/terminal.hpp"
 
 namespace ppengine::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include <ppengine/runs/serving.hpp>
 
 #include "commands.hpp"
-#include "results.hpp"
-#include "run_flags.hpp"
-#include "within.hpp"
+#include "flags/run_flags.hpp"
+#include "flags/within.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {

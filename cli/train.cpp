@@ -13,11 +13,11 @@
 
 #include "commands.hpp"
 #include "elastic.hpp"
-#include "resume.hpp"
-#include "run_flags.hpp"
-#include "timeline_files.hpp"
-#include "train_reporter.hpp"
-#include "within.hpp"
+#include "flags/resume.hpp"
+#include "flags/run_flags.hpp"
+#include "flags/within.hpp"
+#include "output/timeline_files.hpp"
+#include "output/train_reporter.hpp"
 
 namespace ppengine::cli {
 namespace {

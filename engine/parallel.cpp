@@ -5,8 +5,8 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/measure/piece_costs.hpp>
-#include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/check/validate.hpp>
+#include <ppengine/schedules/lower.hpp>
 
 namespace ppengine::engine {
 

@@ -15,7 +15,8 @@ ModelSource open_model(const std::string& folder_or_preset) {
     const std::int64_t positions = config.positions();
     return {std::move(config), folder_or_preset, positions, {}, std::filesystem::absolute(folder_or_preset).lexically_normal().string()};
   }
-  if (is_preset(folder_or_preset)) return {preset_config(folder_or_preset), {}, preset_sequence_length(folder_or_preset), {}, folder_or_preset};
+  if (is_preset(folder_or_preset))
+    return {preset_config(folder_or_preset), {}, preset_sequence_length(folder_or_preset), {}, folder_or_preset};
   throw FileError(fmt::format(
       "{}: neither a model folder nor a preset; give a folder with config.json and model.safetensors, or demo, tiny, mid or gpt2",
       folder_or_preset));

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops {
 

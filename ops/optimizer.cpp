@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/device/kernel_table.hpp>
 
 namespace ppengine::ops {
 
@@ -52,15 +52,21 @@ void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gra
 
 void adafactor_average(Stream& stream, float* average, const float* sums, int64_t count, float factor, float weight) {
   const Split split = split_elements(stream.device(), count);
-  stream.device().kernels().get("optimizer", "adafactor_average").launch(stream, split.groups, split.size, average, sums, count, split.chunk, factor, weight);
+  stream.device()
+      .kernels()
+      .get("optimizer", "adafactor_average")
+      .launch(stream, split.groups, split.size, average, sums, count, split.chunk, factor, weight);
 }
 
 void adafactor_update(Stream& stream, const AdafactorUpdate& how, const float* gradient, const float* row, const float* column,
                       const float* row_sum, float* update) {
   const int64_t count = how.rows * how.columns;
   const Split split = split_elements(stream.device(), count);
-  stream.device().kernels().get("optimizer", "adafactor_update").launch(stream, split.groups, split.size, gradient, row, column, row_sum, update, count, split.chunk,
-                                                                how.columns, how.scale, 1.0f / static_cast<float>(how.rows), how.epsilon);
+  stream.device()
+      .kernels()
+      .get("optimizer", "adafactor_update")
+      .launch(stream, split.groups, split.size, gradient, row, column, row_sum, update, count, split.chunk, how.columns, how.scale,
+              1.0f / static_cast<float>(how.rows), how.epsilon);
 }
 
 }  // namespace ppengine::ops

@@ -1,6 +1,6 @@
 // Reductions: column sums in one launch, whole sums in two.
-#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::ops {

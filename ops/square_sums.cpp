@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include <ppengine/ops/device/kernel_table.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/device/kernel_table.hpp>
 
 namespace ppengine::ops {
 namespace {

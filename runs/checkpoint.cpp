@@ -13,7 +13,7 @@
 #include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
-#include <ppengine/runs/checkpoint_parts.hpp>
+#include <ppengine/runs/training/checkpoint_parts.hpp>
 
 namespace ppengine::runs {
 

@@ -17,9 +17,9 @@
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
 #include <ppengine/models/files/weights.hpp>
-#include <ppengine/runs/addition_answers.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/program.hpp>
+#include <ppengine/runs/training/addition_answers.hpp>
 
 namespace ppengine::runs {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/runs/training.hpp>
 #include <ppengine/ops/weights.hpp>
+#include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {
 

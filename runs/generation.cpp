@@ -11,7 +11,7 @@
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
-#include <ppengine/runs/adapters.hpp>
+#include <ppengine/runs/generator/adapters.hpp>
 
 namespace ppengine::runs {
 namespace {

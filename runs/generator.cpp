@@ -8,7 +8,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/runs/constraint/json_schema.hpp>
-#include <ppengine/runs/detail/generator_impl.hpp>
+#include <ppengine/runs/generator/impl.hpp>
 
 namespace ppengine::runs {
 

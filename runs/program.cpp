@@ -16,9 +16,9 @@
 #include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/models/files/save_folder.hpp>
-#include <ppengine/runs/detail/program_setup.hpp>
-#include <ppengine/runs/program_files.hpp>
-#include <ppengine/runs/trained_graph.hpp>
+#include <ppengine/runs/programs/program_files.hpp>
+#include <ppengine/runs/programs/program_setup.hpp>
+#include <ppengine/runs/training/trained_graph.hpp>
 
 namespace ppengine::runs {
 namespace {

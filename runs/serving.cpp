@@ -20,9 +20,9 @@
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/chat/chat_template.hpp>
-#include <ppengine/runs/adapters.hpp>
 #include <ppengine/runs/constraint/token_trie.hpp>
 #include <ppengine/runs/generation.hpp>
+#include <ppengine/runs/generator/adapters.hpp>
 #include <ppengine/runs/serving/embedder.hpp>
 #include <ppengine/runs/serving/service.hpp>
 

@@ -18,12 +18,12 @@
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/files/weights.hpp>
 #include <ppengine/runs/checkpoint.hpp>
-#include <ppengine/runs/elastic.hpp>
+#include <ppengine/runs/elastic/elastic.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/program.hpp>
-#include <ppengine/runs/saving.hpp>
-#include <ppengine/runs/trained_graph.hpp>
-#include <ppengine/runs/watch.hpp>
+#include <ppengine/runs/training/saving.hpp>
+#include <ppengine/runs/training/trained_graph.hpp>
+#include <ppengine/runs/training/watch.hpp>
 
 namespace ppengine::runs {
 namespace {

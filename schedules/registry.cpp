@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include <ppengine/schedules/generators/generators.hpp>
 #include <ppengine/schedules/check/validate.hpp>
+#include <ppengine/schedules/generators/generators.hpp>
 
 namespace ppengine::schedules {
 namespace {

@@ -29,7 +29,7 @@ struct RendezvousOptions {
   std::chrono::milliseconds timeout = Communicator::default_timeout;
   std::string version = {};  // must be the same on all ranks
   std::string secret = {};   // of the run: whoever does not know it is not let in
-  bool one_machine = true;  // all ranks are on this one
+  bool one_machine = true;   // all ranks are on this one
 };
 
 class Hub;

@@ -59,13 +59,11 @@ class CompiledPackedDocuments : public CompiledNode {
   void backward(Emitter& emit) override {
     const BufferId ids = emit.input(0), at = emit.input(1), diff_dst = emit.output_gradient();
     const BufferId tokens = emit.parameter_gradient(0), positions = emit.parameter_gradient(1);
-    emit.parameter_gradients({ids, at, diff_dst},
-                             [=, of_tokens = tokens_.get(), of_positions = positions_.get()](const Run& run, bool accumulate) {
-                               of_tokens->backward_weight(run.stream, run.as<int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), nullptr,
-                                                          accumulate);
-                               of_positions->backward_weight(run.stream, run.as<int32_t>(at), run.at(diff_dst), run.as<float>(positions),
-                                                             nullptr, accumulate);
-                             });
+    emit.parameter_gradients(
+        {ids, at, diff_dst}, [=, of_tokens = tokens_.get(), of_positions = positions_.get()](const Run& run, bool accumulate) {
+          of_tokens->backward_weight(run.stream, run.as<int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), nullptr, accumulate);
+          of_positions->backward_weight(run.stream, run.as<int32_t>(at), run.at(diff_dst), run.as<float>(positions), nullptr, accumulate);
+        });
   }
 
  private:
@@ -90,7 +88,7 @@ class EmbeddingNode : public NodeOp {
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
-    const ops::EmbeddingSpec spec{options.batch,       options.length, options_.width, rows_.count,
+    const ops::EmbeddingSpec spec{options.batch,      options.length, options_.width, rows_.count,
                                   options_.positions, rows_.begin,    options.type,   options_.padding};
     if (packed_) return std::make_unique<CompiledPackedDocuments>(device, spec);
     return std::make_unique<CompiledEmbedding>(device, spec);

@@ -14,7 +14,8 @@ namespace {
 class CompiledRotary : public CompiledNode {
  public:
   // packed: the tokens' positions are the second input; the op sees every token as a sequence of its own.
-  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches, bool packed)
+  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches,
+                 bool packed)
       : batch_(spec.batch),
         op_(ops::Rotary::make(device, spec)),
         frequencies_{options.frequencies(switches ? options.switches_at : positions)},
@@ -40,7 +41,8 @@ class CompiledRotary : public CompiledNode {
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
     emit.input_half({diff_dst, cosines, sines, first}, {target.diff}, [=, op = op_.get()](const Run& run) {
-      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), run.as<int32_t>(first), run.at(target.diff));
+      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), run.as<int32_t>(first),
+                         run.at(target.diff));
     });
     emit.finish_gradient(0, target);
   }
@@ -89,7 +91,13 @@ class RotaryNode : public NodeOp {
                                         const CompileOptions& options) const override {
     const int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
     const bool switches = options_.switches_at > 0 && options.cache_capacity > options_.switches_at;
-    ops::RotarySpec spec{packed_ ? options.batch * options.length : options.batch, packed_ ? 1 : options.length, options_.heads, options_.head_dim, width, width, options.type};
+    ops::RotarySpec spec{packed_ ? options.batch * options.length : options.batch,
+                         packed_ ? 1 : options.length,
+                         options_.heads,
+                         options_.head_dim,
+                         width,
+                         width,
+                         options.type};
     spec.turned = options_.turned;
     spec.half = static_cast<int64_t>(options_.frequencies(positions).size());
     spec.parts = options_.parts;

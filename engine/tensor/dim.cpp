@@ -20,19 +20,26 @@ namespace {
 // No tensor of this size fits anywhere; below it, sums, and products with the samples of a batch, do not overflow.
 constexpr std::int64_t most = std::int64_t{1} << 38;
 Dim checked(__int128 batch, __int128 fixed) {
-  if (batch > most || batch < -most || fixed > most || fixed < -most) throw ConfigError("a size of more than 2^38 elements: such values are not supported");
+  if (batch > most || batch < -most || fixed > most || fixed < -most)
+    throw ConfigError("a size of more than 2^38 elements: such values are not supported");
   return {static_cast<std::int64_t>(batch), static_cast<std::int64_t>(fixed)};
 }
 
 }  // namespace
 
-Dim operator+(const Dim& a, const Dim& b) { return checked(static_cast<__int128>(a.batch) + b.batch, static_cast<__int128>(a.fixed) + b.fixed); }
-Dim operator-(const Dim& a, const Dim& b) { return checked(static_cast<__int128>(a.batch) - b.batch, static_cast<__int128>(a.fixed) - b.fixed); }
+Dim operator+(const Dim& a, const Dim& b) {
+  return checked(static_cast<__int128>(a.batch) + b.batch, static_cast<__int128>(a.fixed) + b.fixed);
+}
+Dim operator-(const Dim& a, const Dim& b) {
+  return checked(static_cast<__int128>(a.batch) - b.batch, static_cast<__int128>(a.fixed) - b.fixed);
+}
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.batch != 0 && b.batch != 0)
-    throw ConfigError(fmt::format("a size of ({}) * ({}) grows with the square of the batch: such values are not supported", a.text(), b.text()));
-  return checked(static_cast<__int128>(a.batch) * b.fixed + static_cast<__int128>(a.fixed) * b.batch, static_cast<__int128>(a.fixed) * b.fixed);
+    throw ConfigError(
+        fmt::format("a size of ({}) * ({}) grows with the square of the batch: such values are not supported", a.text(), b.text()));
+  return checked(static_cast<__int128>(a.batch) * b.fixed + static_cast<__int128>(a.fixed) * b.batch,
+                 static_cast<__int128>(a.fixed) * b.fixed);
 }
 
 Dim operator/(const Dim& a, const Dim& b) {
@@ -79,8 +86,7 @@ Dims broadcast(const Dims& a, const Dims& b) {
   Dims out(std::max(a.size(), b.size()), Dim(1));
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Dim x = i < a.size() ? a[a.size() - 1 - i] : Dim(1), y = i < b.size() ? b[b.size() - 1 - i] : Dim(1);
-    if (!(x == y) && !x.is(1) && !y.is(1))
-      throw ConfigError(fmt::format("shapes {} and {} do not fit together", text_of(a), text_of(b)));
+    if (!(x == y) && !x.is(1) && !y.is(1)) throw ConfigError(fmt::format("shapes {} and {} do not fit together", text_of(a), text_of(b)));
     out[out.size() - 1 - i] = x.is(1) ? y : x;
   }
   return out;

@@ -19,8 +19,8 @@ struct PendingElementwise {
   char type = 'f';
 };
 
-// The elementwise nodes of a graph in the order of their making. A program is lowered twice: the first time they are recorded, the second time
-// those that one other node alone reads are made part of it.
+// The elementwise nodes of a graph in the order of their making. A program is lowered twice: the first time they are recorded, the second
+// time those that one other node alone reads are made part of it.
 class FusionPlan {
  public:
   struct Made {

@@ -202,7 +202,8 @@ Launch make_reduce(const Kernels& kernels, ReduceSpec spec) {
   const bool across = kept > 0 && smallest_stride(spec.inputs, kept - 1) < smallest_stride(spec.inputs, dims.size() - 1);
   const char *type = type_text(spec.type), *start = "0", *join = "acc + x", *group = "sycl::plus<>()";
   if (spec.what == Reduction::largest)
-    start = spec.type == 'i' ? "-2147483647 - 1" : "-__builtin_inff()", join = "(acc > x || acc != acc) ? acc : x", group = "sycl::maximum<>()";
+    start = spec.type == 'i' ? "-2147483647 - 1" : "-__builtin_inff()", join = "(acc > x || acc != acc) ? acc : x",
+    group = "sycl::maximum<>()";
   if (spec.what == Reduction::smallest)
     start = spec.type == 'i' ? "2147483647" : "__builtin_inff()", join = "(acc < x || acc != acc) ? acc : x", group = "sycl::minimum<>()";
   if (spec.what == Reduction::product) start = "1", join = "acc * x", group = "sycl::multiplies<>()";
@@ -236,7 +237,8 @@ Launch make_reduce(const Kernels& kernels, ReduceSpec spec) {
                         chunk_text, inner_text);
     if (kept > 1) text += coordinates("x", "row", kept_dims);
     text += bases + fmt::format("    for (long j = begin + lane; j < finish; j += lanes) {{\n      {} acc = {};\n", type, start);
-    text += fmt::format("      for (long m = 0; m < {}; ++m) {{\n", points_text) + coordinates("y", "m", reduced_dims) + moves + loads + spec.code +
+    text += fmt::format("      for (long m = 0; m < {}; ++m) {{\n", points_text) + coordinates("y", "m", reduced_dims) + moves + loads +
+            spec.code +
             fmt::format("\n        acc = {};\n      }}\n      (({}*)p{})[row * {} + j] = {};\n    }}\n  }}\n}}\n", join, type,
                         spec.inputs.size(), inner_text, scaled);
   } else {  // lanes over the innermost reduced dimension, joined at the end of each output
@@ -262,8 +264,8 @@ Launch make_reduce(const Kernels& kernels, ReduceSpec spec) {
     if (reduced > 1) text += coordinates("y", "m", reduced_dims);
     text += moves + fmt::format("      for (long j = lane; j < {}; j += lanes) {{\n", inner_text) + loads + spec.code +
             fmt::format("\n        acc = {};\n      }}\n    }}\n", join);
-    text += fmt::format("    acc = sycl::reduce_over_group(item.get_group(), acc, {});\n    if (lane == 0) (({}*)p{})[u] = {};\n  }}\n}}\n", group,
-                        type, spec.inputs.size(), scaled);
+    text += fmt::format("    acc = sycl::reduce_over_group(item.get_group(), acc, {});\n    if (lane == 0) (({}*)p{})[u] = {};\n  }}\n}}\n",
+                        group, type, spec.inputs.size(), scaled);
   }
   list.numbers.f[0] = spec.scale;
   return {kernels, kernels->add(text), grid.groups, grid.size, list.numbers};
@@ -278,7 +280,8 @@ Launch make_loop(const Kernels& kernels, std::int64_t count, int pointers, const
   PPENGINE_ASSERT(numbers.size() + 16 <= static_cast<std::size_t>(ops::KernelNumbers::capacity));
   std::ranges::copy(numbers, list.n + 16);
   const std::string text = fmt::format(
-      "KERNEL_1D NAME({}Numbers q) {{\n{}  for (long u = first; u < last; ++u)\n    for (long i = u * 64 + lane, loop_end = lesser(u * 64 + 64, q.n[2]); "
+      "KERNEL_1D NAME({}Numbers q) {{\n{}  for (long u = first; u < last; ++u)\n    for (long i = u * 64 + lane, loop_end = lesser(u * 64 "
+      "+ 64, q.n[2]); "
       "i < loop_end; i += lanes) {{\n{}\n    }}\n}}\n",
       pointer_list(static_cast<std::size_t>(pointers)), head, body);
   return {kernels, kernels->add(text), grid.groups, grid.size, list};

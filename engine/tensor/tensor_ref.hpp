@@ -5,8 +5,8 @@
 
 namespace ppengine::engine {
 
-// A view on a value of the graph, on a parameter that no node has read yet, or on an elementwise node that is not made yet (value below -1).
-// Elements are 4 bytes: f (float), i (int), b (bool as int).
+// A view on a value of the graph, on a parameter that no node has read yet, or on an elementwise node that is not made yet (value below
+// -1). Elements are 4 bytes: f (float), i (int), b (bool as int).
 struct TensorRef {
   int value = -1, parameter = -1;
   Dims shape;

@@ -60,7 +60,8 @@ double train(const std::filesystem::path& folder, int ranks, std::int64_t until)
 
 int main() try {
   std::cout << "ppengine " << version() << " (" << commit() << ")\n";
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("ppengine-example-" + std::to_string(std::random_device{}()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("ppengine-example-" + std::to_string(std::random_device{}()));
   const double whole = train(folder / "whole", 1, 40);
   train(folder / "parts", 2, 25);
   const double resumed = train(folder / "parts", 1, 40);  // another number of ranks

@@ -82,8 +82,8 @@ class Swish final : public engine::NodeOp {
   double flops(const engine::Graph&, const engine::Node&, std::int64_t batch, std::int64_t length) const override {
     return 10.0 * static_cast<double>(batch * length * width_);
   }
-  std::unique_ptr<engine::CompiledNode> compile(ops::Device& device, const engine::Graph&, const engine::Node& node, const engine::NodePlan&,
-                                                const engine::CompileOptions& options) const override {
+  std::unique_ptr<engine::CompiledNode> compile(ops::Device& device, const engine::Graph&, const engine::Node& node,
+                                                const engine::NodePlan&, const engine::CompileOptions& options) const override {
     if (options.type != ops::Type::f32) throw ConfigError(node.module + ": swish is written for f32");
     return std::make_unique<CompiledSwish>(device, options.batch * options.length, width_);
   }

@@ -29,7 +29,8 @@ int main(int count, char** arguments) try {
   models::Program::check(built, arguments[1]);
   for (const models::ProgramInput& input : built.inputs) std::cout << "input " << input.name << " " << input.shape << "\n";
 
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("ppengine-example-" + std::to_string(std::random_device{}()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("ppengine-example-" + std::to_string(std::random_device{}()));
   runs::TrainingOptions training;
   training.model = arguments[1];
   training.data.data = arguments[2];

@@ -36,13 +36,13 @@ class TokenSource {
 };
 
 struct DataOptions {
-  std::int64_t sequence_length = 0;      // required, except for 2-D files, which set it (0 or the same is fine there)
-  std::int64_t vocabulary = 0;           // required: ids at or above are refused
-  std::uint64_t seed = 0;                // of made-up data (synthetic, task:addition)
-  std::optional<Tokenizer> tokenizer{};  // for text
-  std::vector<std::int32_t> end_tokens{};  // for examples: the first one is put behind each
-  std::filesystem::path folder{};          // of the model, for its chat template; empty: none
-  std::int64_t positions = 0;              // that the model has: no sequence is longer; 0: any
+  std::int64_t sequence_length = 0;             // required, except for 2-D files, which set it (0 or the same is fine there)
+  std::int64_t vocabulary = 0;                  // required: ids at or above are refused
+  std::uint64_t seed = 0;                       // of made-up data (synthetic, task:addition)
+  std::optional<Tokenizer> tokenizer{};         // for text
+  std::vector<std::int32_t> end_tokens{};       // for examples: the first one is put behind each
+  std::filesystem::path folder{};               // of the model, for its chat template; empty: none
+  std::int64_t positions = 0;                   // that the model has: no sequence is longer; 0: any
   bool pack = false, variable_lengths = false;  // FILE.jsonl: several documents in a sequence; microbatches as long as they need
 };
 

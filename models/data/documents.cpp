@@ -77,9 +77,10 @@ Example ExampleMaker::from_messages(const nlohmann::json& messages, const std::s
     };
     const std::string before = i > 0 ? until(i, true) : "", with = i + 1 == messages.size() ? text : until(i + 1, false);
     if (!text.starts_with(before) || !text.starts_with(with))
-      throw FileError(fmt::format("{}: the chat template writes earlier turns anew for message {}: the assistant's turns cannot be told apart; "
-                                  "give prompt and completion instead",
-                                  place, i + 1));
+      throw FileError(
+          fmt::format("{}: the chat template writes earlier turns anew for message {}: the assistant's turns cannot be told apart; "
+                      "give prompt and completion instead",
+                      place, i + 1));
     turns.emplace_back(before.size(), with.size());
   }
   if (auto whole = cut_tokens(text, turns)) return std::move(*whole);

@@ -19,8 +19,8 @@
 namespace ppengine::models {
 namespace {
 
-constexpr std::size_t eager_bytes = 64 << 20;      // files up to this size are read and checked whole at the start
-constexpr std::int64_t lazy_length = 1024;         // of sequences where the longest example is not known
+constexpr std::size_t eager_bytes = 64 << 20;  // files up to this size are read and checked whole at the start
+constexpr std::int64_t lazy_length = 1024;     // of sequences where the longest example is not known
 constexpr std::string_view blank = " \t\r\n";
 
 // Where the lines begin that are not blank, with their numbers.
@@ -153,9 +153,12 @@ class JsonlSource : public TokenSource {
       const auto first = one.learned.begin() + 1;
       empty += std::find(first, first + count, 1) == first + count;
     }
-    if (cut > 0) log::warning(fmt::format("{}: {} of {} examples are longer than --seq-len {} and cut off there", name(), cut, examples_.size(), length_));
+    if (cut > 0)
+      log::warning(
+          fmt::format("{}: {} of {} examples are longer than --seq-len {} and cut off there", name(), cut, examples_.size(), length_));
     if (empty == examples_.size()) throw FileError(fmt::format("{}: no example has anything to learn within {} tokens", name(), length_));
-    if (empty > 0) log::warning(fmt::format("{}: {} of {} examples have nothing to learn within {} tokens", name(), empty, examples_.size(), length_));
+    if (empty > 0)
+      log::warning(fmt::format("{}: {} of {} examples have nothing to learn within {} tokens", name(), empty, examples_.size(), length_));
   }
 
   Lines lines_;

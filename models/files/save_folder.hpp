@@ -37,8 +37,8 @@ std::filesystem::path files_aside(const std::filesystem::path& folder);
 // All files that begin_save's folder holds, with their checksums (checksums.hpp), take the place of those of the same names in `folder`.
 // Shards of an earlier save that no longer belong to the weights are removed.
 void commit_save(const std::filesystem::path& folder);
-// The files that the last save has put into `folder`, in a folder of their own; an earlier one there is replaced. Links where the file system
-// has them: files are replaced and never written to.
+// The files that the last save has put into `folder`, in a folder of their own; an earlier one there is replaced. Links where the file
+// system has them: files are replaced and never written to.
 void copy_save(const std::filesystem::path& folder, const std::filesystem::path& to);
 // Finishes a commit that was cut off. Costs one look where there is nothing to do.
 void finish_save(const std::filesystem::path& folder);

@@ -28,7 +28,9 @@ class Reader {
     if (at > bytes_.size() || bytes_.size() - at < count) fail("has an entry that ends behind the file");
     return bytes_.subspan(at, count);
   }
-  [[noreturn]] void fail(const std::string& what) const { throw FileError(fmt::format("{}: the archive {}: is it what torch.export.save wrote?", file_, what)); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FileError(fmt::format("{}: the archive {}: is it what torch.export.save wrote?", file_, what));
+  }
 
  private:
   std::span<const std::byte> bytes_;
@@ -54,8 +56,8 @@ Archive::Archive(const std::filesystem::path& path) : map_(path) {
   if (count > max_entries) in.fail("has too many entries");
   for (std::uint64_t i = 0; i < count; ++i) {
     if (in.get<std::uint32_t>(at) != entry_mark) in.fail("has a broken directory");
-    const auto method = in.get<std::uint16_t>(at + 10), name_size = in.get<std::uint16_t>(at + 28), extra_size = in.get<std::uint16_t>(at + 30),
-               comment_size = in.get<std::uint16_t>(at + 32);
+    const auto method = in.get<std::uint16_t>(at + 10), name_size = in.get<std::uint16_t>(at + 28),
+               extra_size = in.get<std::uint16_t>(at + 30), comment_size = in.get<std::uint16_t>(at + 32);
     std::uint64_t packed = in.get<std::uint32_t>(at + 20), size = in.get<std::uint32_t>(at + 24), local = in.get<std::uint32_t>(at + 42);
     const auto name_bytes = in.part(at + 46, name_size);
     std::string name(reinterpret_cast<const char*>(name_bytes.data()), name_bytes.size());
@@ -71,7 +73,8 @@ Archive::Archive(const std::filesystem::path& path) : map_(path) {
       if (id == 1) widen(size), widen(packed), widen(local);
       extra = field_end;
     }
-    if (method != 0 || packed != size) throw FileError(fmt::format("{}: the entry '{}' is compressed: save it with torch.export.save", file, name));
+    if (method != 0 || packed != size)
+      throw FileError(fmt::format("{}: the entry '{}' is compressed: save it with torch.export.save", file, name));
     if (in.get<std::uint32_t>(local) != local_mark) in.fail("has a broken entry");
     const std::uint64_t begin = local + 30 + in.get<std::uint16_t>(local + 26) + in.get<std::uint16_t>(local + 28);
     const std::size_t slash = name.find('/');
@@ -83,7 +86,8 @@ Archive::Archive(const std::filesystem::path& path) : map_(path) {
 
 std::span<const std::byte> Archive::at(const std::string& name) const {
   const auto found = entries_.find(name);
-  if (found == entries_.end()) throw FileError(fmt::format("{}: the archive has no '{}': is it what torch.export.save wrote?", path().string(), name));
+  if (found == entries_.end())
+    throw FileError(fmt::format("{}: the archive has no '{}': is it what torch.export.save wrote?", path().string(), name));
   return found->second;
 }
 

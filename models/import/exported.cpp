@@ -174,17 +174,28 @@ ExportedGraph graph_at(const JsonPlace& place, int depth) {
 
 StoredType type_of(int torch_type) {
   switch (torch_type) {
-    case 1: return StoredType::u8;
-    case 2: return StoredType::i8;
-    case 3: return StoredType::i16;
-    case 4: return StoredType::i32;
-    case 5: return StoredType::i64;
-    case 6: return StoredType::f16;
-    case 7: return StoredType::f32;
-    case 8: return StoredType::f64;
-    case 12: return StoredType::boolean;
-    case 13: return StoredType::bf16;
-    default: return StoredType::other;
+    case 1:
+      return StoredType::u8;
+    case 2:
+      return StoredType::i8;
+    case 3:
+      return StoredType::i16;
+    case 4:
+      return StoredType::i32;
+    case 5:
+      return StoredType::i64;
+    case 6:
+      return StoredType::f16;
+    case 7:
+      return StoredType::f32;
+    case 8:
+      return StoredType::f64;
+    case 12:
+      return StoredType::boolean;
+    case 13:
+      return StoredType::bf16;
+    default:
+      return StoredType::other;
   }
 }
 
@@ -225,7 +236,8 @@ void read_tensors(ExportedProgram& program, const std::string& folder, const std
     tensor.data = bytes.data() + static_cast<std::size_t>(first) * element;
     std::int64_t expected = 1;
     bool dense = true;
-    for (std::size_t i = sizes.size(); i-- > 0; expected *= tensor.shape[i]) dense = dense && (tensor.shape[i] == 1 || steps[i] == expected);
+    for (std::size_t i = sizes.size(); i-- > 0; expected *= tensor.shape[i])
+      dense = dense && (tensor.shape[i] == 1 || steps[i] == expected);
     if (!dense && tensor.elements > 0) {
       std::vector<std::byte>& copy = program.copies[name];
       if (tensor.bytes > bytes.size() * 64) place.refuse("is much larger than its bytes");
@@ -272,7 +284,8 @@ std::shared_ptr<ExportedProgram> ExportedProgram::read(const std::filesystem::pa
       input = {Kind::constant, c->at("arg").at("name").string(), c->at("tensor_constant_name").string()};
     } else if (const auto u = one.find("user_input")) {
       const ExportedArgument argument = argument_at(u->at("arg"), 0);
-      input = {argument.kind == ExportedArgument::Kind::tensor ? Kind::input : Kind::other, argument.names.empty() ? "" : argument.names[0], ""};
+      input = {argument.kind == ExportedArgument::Kind::tensor ? Kind::input : Kind::other, argument.names.empty() ? "" : argument.names[0],
+               ""};
       input.name = input.value;
     } else {
       input.kind = Kind::other;
@@ -287,7 +300,8 @@ std::shared_ptr<ExportedProgram> ExportedProgram::read(const std::filesystem::pa
   if (const auto ranges = root.find("range_constraints"))
     for (const auto& [name, entry] : ranges->expect_object().json().items()) {
       const JsonPlace place(entry, file, "range_constraints." + name);
-      program->ranges[name] = {place.integer_or("min_val", 0, INT64_MIN, INT64_MAX), place.integer_or("max_val", INT64_MAX, INT64_MIN, INT64_MAX)};
+      program->ranges[name] = {place.integer_or("min_val", 0, INT64_MIN, INT64_MAX),
+                               place.integer_or("max_val", INT64_MAX, INT64_MIN, INT64_MAX)};
     }
   read_tensors(*program, "data/weights/", "model_weights_config.json", true);
   read_tensors(*program, "data/constants/", "model_constants_config.json", false);

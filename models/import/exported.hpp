@@ -68,12 +68,12 @@ struct ExportedProgram {
   std::shared_ptr<Archive> archive;
   ExportedGraph graph;
   std::vector<ExportedInput> inputs;
-  std::vector<std::string> outputs;  // the user's
-  std::map<std::string, StoredTensor> tensors;  // parameters, buffers and constants by name; dense
+  std::vector<std::string> outputs;                      // the user's
+  std::map<std::string, StoredTensor> tensors;           // parameters, buffers and constants by name; dense
   std::map<std::string, std::vector<std::byte>> copies;  // of those that are not dense in the file
-  std::vector<std::string> state;    // names of the state dict, in its order
-  std::set<std::string> frozen;             // parameters that want no gradient
-  std::map<std::string, std::string> tied;  // parameters whose bytes another parameter before them has: its name
+  std::vector<std::string> state;                        // names of the state dict, in its order
+  std::set<std::string> frozen;                          // parameters that want no gradient
+  std::map<std::string, std::string> tied;               // parameters whose bytes another parameter before them has: its name
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> ranges;  // of symbols
 
   static std::shared_ptr<ExportedProgram> read(const std::filesystem::path& path);

@@ -44,7 +44,8 @@ class SizeParser {
     skip();
     if (at_ < text_.size() && (text_[at_] == '-' || std::isdigit(static_cast<unsigned char>(text_[at_])))) return integer();
     std::string name;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.')) name += text_[at_++];
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' || text_[at_] == '.'))
+      name += text_[at_++];
     if (!eat('(')) return symbol(name);
     if (name == "Symbol") {
       expect('\'');

@@ -24,15 +24,30 @@ void convert(const StoredTensor& tensor, std::size_t first, std::size_t count, T
 template <class To, class Convert>
 bool convert_integers(const StoredTensor& tensor, std::size_t first, std::size_t count, To* to, Convert&& one) {
   switch (tensor.type) {
-    case StoredType::i64: convert<std::int64_t>(tensor, first, count, to, one); return true;
-    case StoredType::i32: convert<std::int32_t>(tensor, first, count, to, one); return true;
-    case StoredType::i16: convert<std::int16_t>(tensor, first, count, to, one); return true;
-    case StoredType::i8: convert<std::int8_t>(tensor, first, count, to, one); return true;
-    case StoredType::u32: convert<std::uint32_t>(tensor, first, count, to, one); return true;
-    case StoredType::u16: convert<std::uint16_t>(tensor, first, count, to, one); return true;
+    case StoredType::i64:
+      convert<std::int64_t>(tensor, first, count, to, one);
+      return true;
+    case StoredType::i32:
+      convert<std::int32_t>(tensor, first, count, to, one);
+      return true;
+    case StoredType::i16:
+      convert<std::int16_t>(tensor, first, count, to, one);
+      return true;
+    case StoredType::i8:
+      convert<std::int8_t>(tensor, first, count, to, one);
+      return true;
+    case StoredType::u32:
+      convert<std::uint32_t>(tensor, first, count, to, one);
+      return true;
+    case StoredType::u16:
+      convert<std::uint16_t>(tensor, first, count, to, one);
+      return true;
     case StoredType::u8:
-    case StoredType::boolean: convert<std::uint8_t>(tensor, first, count, to, one); return true;
-    default: return false;
+    case StoredType::boolean:
+      convert<std::uint8_t>(tensor, first, count, to, one);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -52,7 +67,8 @@ void read_integers(const StoredTensor& tensor, std::size_t first, std::size_t co
   std::vector<float> values(count);
   read_floats(tensor, first, count, values.data());
   for (std::size_t i = 0; i < count; ++i) {
-    if (values[i] != std::floor(values[i])) throw FileError(fmt::format("{}: tensor '{}' holds {} where integers are expected", tensor.file, tensor.name, values[i]));
+    if (values[i] != std::floor(values[i]))
+      throw FileError(fmt::format("{}: tensor '{}' holds {} where integers are expected", tensor.file, tensor.name, values[i]));
     to[i] = static_cast<std::int32_t>(values[i]);
   }
 }

@@ -9,8 +9,8 @@
 
 namespace ppengine::models {
 
-std::vector<float> stored_floats(const StoredTensor& tensor);          // of any type
-std::vector<std::int32_t> stored_integers(const StoredTensor& tensor); // what does not fit into 32 bits is the nearest that does
+std::vector<float> stored_floats(const StoredTensor& tensor);           // of any type
+std::vector<std::int32_t> stored_integers(const StoredTensor& tensor);  // what does not fit into 32 bits is the nearest that does
 inline std::vector<std::int32_t> bits_of(const std::vector<float>& values) {
   std::vector<std::int32_t> bits;
   bits.reserve(values.size());

@@ -99,8 +99,8 @@ void Stream::Impl::submitted(Command command) {
 
 // The runtime keeps a weak pointer to the event of every host task, and with it the event's memory (about 400 bytes), until someone waits
 // for the whole queue: 8 to 70 KB a training step. So that happens now and then, when everything is done and it costs nothing but the call.
-// It goes into the runtime like any other wait, hence the seat. Where that is taken, the next wait tries again, until too many are kept: then
-// it waits for the seat, whose holder waits for nothing of this stream, since all of that is done.
+// It goes into the runtime like any other wait, hence the seat. Where that is taken, the next wait tries again, until too many are kept:
+// then it waits for the seat, whose holder waits for nothing of this stream, since all of that is done.
 void Stream::Impl::forget_host_tasks() {
   if (host_tasks_kept < forget_from) return;
   std::unique_lock lock(seat, std::defer_lock);
@@ -150,9 +150,9 @@ const std::shared_ptr<Device>& Stream::device_ptr() const { return impl_->device
 
 namespace {
 
-// Copies and fills on a CPU, body(begin, end) over the bytes. Its memory is the host's, a launch costs more than most copies, and the OpenCL
-// runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300 bytes a
-// training step for as long as it runs. So small ones run in the calling thread, like ops/cpu, and large ones as host tasks.
+// Copies and fills on a CPU, body(begin, end) over the bytes. Its memory is the host's, a launch costs more than most copies, and the
+// OpenCL runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300
+// bytes a training step for as long as it runs. So small ones run in the calling thread, like ops/cpu, and large ones as host tasks.
 template <class Body>
 void on_host(Stream::Impl& stream, size_t bytes, const Body& body) {
   constexpr int64_t at_once = 1 << 20;
@@ -182,9 +182,8 @@ void Stream::copy(void* dst, const void* src, size_t bytes) {
 void Stream::zero(void* dst, size_t bytes) {
   if (bytes == 0) return;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
-  on_host(*impl_, bytes, [=](int64_t begin, int64_t end) {
-    std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin));
-  });
+  on_host(*impl_, bytes,
+          [=](int64_t begin, int64_t end) { std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin)); });
 }
 
 Event Stream::record() {

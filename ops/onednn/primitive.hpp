@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <ppengine/ops/detail/sycl.hpp>
-#include <ppengine/ops/implementation.hpp>
 #include <ppengine/ops/device/type.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops::onednn {
 

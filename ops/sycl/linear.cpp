@@ -1,7 +1,7 @@
 // Linear on our own kernels.
+#include <ppengine/ops/detail/linear_implementations.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/elementwise.hpp>
-#include <ppengine/ops/detail/linear_implementations.hpp>
 #include <ppengine/ops/sycl/product.hpp>
 
 namespace ppengine::ops {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/type.hpp>
 #include <ppengine/ops/kernels/matmul_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
-#include <ppengine/ops/device/type.hpp>
 
 namespace ppengine::ops::own {
 

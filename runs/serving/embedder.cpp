@@ -10,7 +10,7 @@
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/files/weights.hpp>
-#include <ppengine/runs/adapters.hpp>
+#include <ppengine/runs/generator/adapters.hpp>
 
 namespace ppengine::runs::serving {
 namespace {

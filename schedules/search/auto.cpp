@@ -6,13 +6,13 @@
 
 #include <algorithm>
 
+#include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/generators/generators.hpp>
-#include <ppengine/schedules/search/improve.hpp>
-#include <ppengine/schedules/search/list_scheduler.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/queries.hpp>
+#include <ppengine/schedules/search/improve.hpp>
+#include <ppengine/schedules/search/list_scheduler.hpp>
 #include <ppengine/schedules/simulate.hpp>
-#include <ppengine/schedules/check/validate.hpp>
 
 namespace ppengine::schedules {
 namespace {

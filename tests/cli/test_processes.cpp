@@ -1,4 +1,5 @@
-// Ranks as processes: the same results as with threads, and what happens when one is lost or the run is interrupted. From docs/command_line.md.
+// Ranks as processes: the same results as with threads, and what happens when one is lost or the run is interrupted. From
+// docs/command_line.md.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <unistd.h>

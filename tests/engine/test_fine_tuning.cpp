@@ -107,7 +107,9 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_stay_and_the_others_get_the_same_gradient
 
 BOOST_AUTO_TEST_CASE(frozen_parameters_in_every_layout) {
   const Outcome expected = train(mostly_frozen(), layout("1f1b"), batches());
-  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) { check_same(train(mostly_frozen(), options, batches()), expected); }
+  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) {
+      check_same(train(mostly_frozen(), options, batches()), expected);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_tied_embedding_can_be_frozen_in_every_layout) {
@@ -115,7 +117,9 @@ BOOST_AUTO_TEST_CASE(a_tied_embedding_can_be_frozen_in_every_layout) {
   tied.tied = true;
   const auto graph = frozen([](const std::string& name) { return name.ends_with("wte.weight"); }, tied);
   const Outcome expected = train(graph, plain(layout("1f1b")), batches());
-  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) { check_same(train(graph, plain(options), batches()), expected); }
+  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) {
+      check_same(train(graph, plain(options), batches()), expected);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(stages_below_what_is_trained_have_no_backward) {
@@ -163,7 +167,9 @@ BOOST_AUTO_TEST_CASE(low_rank_terms_begin_as_nothing_and_train_alike_in_every_la
   const Outcome without = train(base, layout("1f1b"), batches());
   BOOST_TEST(expected.losses.front() == without.losses.front(), boost::test_tools::tolerance(1e-6));
   BOOST_TEST(expected.gradients.size() == 24u);
-  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) { check_same(train(graph, options, batches()), expected); }
+  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) {
+      check_same(train(graph, options, batches()), expected);
+    }
   TrainerOptions tokens = layout("1f1b", 1, 1, 2);
   tokens.parallel.sequence_parallel = true;
   check_same(train(graph, tokens, batches()), expected);
@@ -171,8 +177,9 @@ BOOST_AUTO_TEST_CASE(low_rank_terms_begin_as_nothing_and_train_alike_in_every_la
 
 BOOST_AUTO_TEST_CASE(targets_that_fit_nothing_are_refused_with_the_names_there_are) {
   const auto base = make_model(small);
-  BOOST_CHECK_EXCEPTION(add_lora(*base, {.rank = 2, .targets = {"q_proj"}}), ConfigError,
-                        [](const ConfigError& error) { return std::string(error.what()).find("c_attn, c_fc, c_proj") != std::string::npos; });
+  BOOST_CHECK_EXCEPTION(add_lora(*base, {.rank = 2, .targets = {"q_proj"}}), ConfigError, [](const ConfigError& error) {
+    return std::string(error.what()).find("c_attn, c_fc, c_proj") != std::string::npos;
+  });
   BOOST_TEST(lora_modules(*base, {"all-linear"}).size() == 16u);
   BOOST_TEST(default_lora_targets(*base) == std::vector<std::string>{"c_attn"}, boost::test_tools::per_element());
 }
@@ -201,8 +208,9 @@ BOOST_AUTO_TEST_CASE(microbatches_of_their_own_lengths_give_the_same) {
   Batch variable = padded;
   for (const auto& one : lengths) variable.lengths.push_back(one.front());
   const Outcome expected = train(make_model(small), plain(layout("1f1b")), {padded, padded});
-  for (const auto& [name, options] : layouts())
-    BOOST_TEST_CONTEXT(name) { check_same(train(make_model(small), plain(options), {variable, variable}), expected, 1e-5); }
+  for (const auto& [name, options] : layouts()) BOOST_TEST_CONTEXT(name) {
+      check_same(train(make_model(small), plain(options), {variable, variable}), expected, 1e-5);
+    }
   const auto ranges = split_batch(variable, 0, 8, 4);
   BOOST_TEST(ranges[0].length == 4);  // in steps of two
   BOOST_TEST(ranges[1].length == 9);
@@ -228,7 +236,8 @@ BOOST_AUTO_TEST_CASE(muon_steps_are_nearly_orthogonal_and_alike_over_stages) {
   const Outcome before = train(make_model(small), options, one, 0.0), after = train(make_model(small), options, one, 0.01);
   const std::string name = "transformer.h.1.attn.c_proj.weight";
   double squares = 0;
-  for (size_t i = 0; i < after.weights.at(name).size(); ++i) squares += std::pow((after.weights.at(name)[i] - before.weights.at(name)[i]) / 0.01, 2);
+  for (size_t i = 0; i < after.weights.at(name).size(); ++i)
+    squares += std::pow((after.weights.at(name)[i] - before.weights.at(name)[i]) / 0.01, 2);
   BOOST_TEST(std::sqrt(squares / double(small.width)) > 0.6);
   BOOST_TEST(std::sqrt(squares / double(small.width)) < 1.3);
   TrainerOptions stages = layout("1f1b", 2, 2);
@@ -242,7 +251,8 @@ BOOST_AUTO_TEST_CASE(warm_up_stay_and_fall) {
   for (int step = 1; step <= 10; ++step) BOOST_TEST(schedule.at(step) == expected[step - 1], boost::test_tools::tolerance(1e-12));
 }
 
-// torch.optim.Adafactor's first step, written out in double from the gradients of the same step: beta2 is 0 then, and the rate that of --lr.
+// torch.optim.Adafactor's first step, written out in double from the gradients of the same step: beta2 is 0 then, and the rate that of
+// --lr.
 BOOST_AUTO_TEST_CASE(adafactor_s_first_step) {
   constexpr double lr = 1e-2, decay = 0.01, epsilon = 1.1920928955078125e-07;
   const auto graph = make_model(small);
@@ -262,7 +272,8 @@ BOOST_AUTO_TEST_CASE(adafactor_s_first_step) {
       size += double(p[i]) * p[i] / double(p.size());
     }
     for (size_t i = 0; i < g.size(); ++i) {
-      const double estimate = info.shape.rank() == 2 ? row[i / columns] * column[i % columns] / std::max(mean, epsilon) : double(g[i]) * g[i];
+      const double estimate =
+          info.shape.rank() == 2 ? row[i / columns] * column[i % columns] / std::max(mean, epsilon) : double(g[i]) * g[i];
       update[i] = g[i] / std::sqrt(std::max(estimate, epsilon * epsilon));
       squares += update[i] * update[i] / double(g.size());
     }

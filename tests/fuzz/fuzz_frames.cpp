@@ -21,7 +21,8 @@ void use(const net::Frame& frame) {
   switch (frame.kind) {
     case net::hello: {
       const auto said = net::Hello::unpack(frame.contents);
-      expect(said.expected_proof("secret", "challenge").size() == 32);  // not compared: libFuzzer sees what a comparison wants, and gives it
+      expect(said.expected_proof("secret", "challenge").size() ==
+             32);  // not compared: libFuzzer sees what a comparison wants, and gives it
       expect(net::Hello::unpack(said.pack()).version == said.version);
       break;
     }
@@ -37,7 +38,8 @@ void use(const net::Frame& frame) {
       break;
     }
     case net::abort:
-      for (const char c : net::unpack_failure(frame.contents).reason) expect(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
+      for (const char c : net::unpack_failure(frame.contents).reason)
+        expect(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
       break;
     default:
       break;

@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/simulate.hpp>
-#include <ppengine/schedules/check/validate.hpp>
 
 using namespace ppengine::schedules;
 

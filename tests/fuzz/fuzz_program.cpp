@@ -1,4 +1,5 @@
-// Any bytes as a program of torch.export: only FileError may come out, every byte of every tensor can be read, every size has a value or none.
+// Any bytes as a program of torch.export: only FileError may come out, every byte of every tensor can be read, every size has a value or
+// none.
 #include <vector>
 
 #include <ppengine/base/error.hpp>

@@ -8,8 +8,8 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
-#include <ppengine/models/tokenizer/tokenizer.hpp>
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 
 using namespace ppengine::models;
 

@@ -100,7 +100,8 @@ BOOST_AUTO_TEST_CASE(hostile_templates_end_soon_with_an_error) {
                  .find("more than") != std::string::npos);
   BOOST_TEST(message_of("{% set n = namespace() %}{% set n.me = n %}").find("not supported") != std::string::npos);
   BOOST_TEST(message_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").find("deep") != std::string::npos);
-  BOOST_TEST(message_of("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}").find("nested deeper") != std::string::npos);
+  BOOST_TEST(message_of("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}").find("nested deeper") !=
+             std::string::npos);
   BOOST_TEST(message_of("{{ " + std::string(100000, '-') + "1 }}").find("nested deeper") != std::string::npos);
   std::string sum = "{{ 1";
   for (int i = 0; i < 100000; ++i) sum += " + 1";

@@ -5,10 +5,10 @@
 
 #include <chrono>
 
-#include <ppengine/models/tokenizer/tokenizer.hpp>
 #include <ppengine/models/tokenizer/detail/regex.hpp>
 #include <ppengine/models/tokenizer/detail/unicode.hpp>
 #include <ppengine/models/tokenizer/detail/utf8.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 
 #include "helpers.hpp"
 

@@ -3,8 +3,8 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include <ppengine/runs/adapters.hpp>
 #include <ppengine/runs/generation.hpp>
+#include <ppengine/runs/generator/adapters.hpp>
 
 #include "../models/helpers.hpp"
 #include "support.hpp"

@@ -1,5 +1,5 @@
-// LoRA against peft (values from tests/models/reference/make_lora_reference.py), and .jsonl data: padded, of variable length and packed runs
-// against each other.
+// LoRA against peft (values from tests/models/reference/make_lora_reference.py), and .jsonl data: padded, of variable length and packed
+// runs against each other.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -11,8 +11,8 @@
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 #include <ppengine/runs/evaluation.hpp>
-#include <ppengine/runs/tensorboard.hpp>
 #include <ppengine/runs/training.hpp>
+#include <ppengine/runs/training/tensorboard.hpp>
 
 #include "../models/helpers.hpp"
 #include "support.hpp"
@@ -84,7 +84,8 @@ std::string examples() {
   std::string text;
   for (int i = 0; i < 9; ++i) {
     const std::string word(static_cast<std::size_t>(1 + 3 * i % 11), static_cast<char>('a' + i));
-    text += i % 3 == 0 ? nlohmann::json{{"prompt", word}, {"completion", word + word}}.dump() : nlohmann::json{{"text", word + "xyz"}}.dump();
+    text +=
+        i % 3 == 0 ? nlohmann::json{{"prompt", word}, {"completion", word + word}}.dump() : nlohmann::json{{"text", word + "xyz"}}.dump();
     text += i % 4 == 0 ? "\n\n" : "\n";
   }
   return text;
@@ -192,7 +193,8 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_wrong_is_named) {
     const auto file = temporary.write("data.jsonl", "{\"text\": \"fine\"}\n\n" + line + "\n");
     return error_of([&] { open_data(file.string(), {.sequence_length = 4, .vocabulary = 256}); });
   };
-  for (const char* line : {"{\"text\": ", "[1]", "{\"words\": 1}", "{\"text\": 5}", "{\"prompt\": \"a\"}", "{\"text\": \"\"}", "{\"messages\": []}"})
+  for (const char* line :
+       {"{\"text\": ", "[1]", "{\"words\": 1}", "{\"text\": 5}", "{\"prompt\": \"a\"}", "{\"text\": \"\"}", "{\"messages\": []}"})
     BOOST_TEST(contains(error(line), "data.jsonl: line 3"), line << ": " << error(line));
 }
 

@@ -5,7 +5,7 @@
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/runs/generation.hpp>
-#include <ppengine/runs/page_pool.hpp>
+#include <ppengine/runs/generator/page_pool.hpp>
 
 #include "../models/helpers.hpp"
 

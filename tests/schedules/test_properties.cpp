@@ -3,13 +3,13 @@
 #include <boost/test/unit_test.hpp>
 #include <rapidcheck.h>
 
-#include <ppengine/schedules/search/auto.hpp>
+#include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/queries.hpp>
 #include <ppengine/schedules/registry.hpp>
+#include <ppengine/schedules/search/auto.hpp>
 #include <ppengine/schedules/simulate.hpp>
-#include <ppengine/schedules/check/validate.hpp>
 
 using namespace ppengine;
 using namespace ppengine::schedules;

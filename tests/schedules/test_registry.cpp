@@ -1,11 +1,11 @@
 // Requests that make no sense are refused with a hint; own schedules and placements; questions that an engine asks.
 #include <boost/test/unit_test.hpp>
 
-#include <ppengine/schedules/search/auto.hpp>
 #include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/lower.hpp>
 #include <ppengine/schedules/queries.hpp>
 #include <ppengine/schedules/registry.hpp>
+#include <ppengine/schedules/search/auto.hpp>
 #include <ppengine/schedules/simulate.hpp>
 
 using namespace ppengine;

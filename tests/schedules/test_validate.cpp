@@ -1,8 +1,8 @@
 // Each rule of docs/schedules.md, "Validation": a plan that breaks it is rejected with rank, column and cell.
 #include <boost/test/unit_test.hpp>
 
-#include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/check/validate.hpp>
+#include <ppengine/schedules/csv.hpp>
 
 using namespace ppengine;
 using namespace ppengine::schedules;

@@ -1,4 +1,5 @@
-// Compiles sources of ops/kernels/ to PTX, without an NVIDIA device or root. Needs a CUDA toolkit's libdevice; exit code 77 where there is none.
+// Compiles sources of ops/kernels/ to PTX, without an NVIDIA device or root. Needs a CUDA toolkit's libdevice; exit code 77 where there is
+// none.
 //
 //   compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...        e.g. compile_ptx build/ptx ops/kernels/*
 //

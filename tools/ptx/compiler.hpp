@@ -6,8 +6,8 @@
 
 namespace ppengine::tools {
 
-// "--cuda-path=..." where a CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda): libsycl-jit links NVIDIA's libdevice into every kernel and
-// compiles none without it, -nocudalib or not. Else empty.
+// "--cuda-path=..." where a CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda): libsycl-jit links NVIDIA's libdevice into every kernel
+// and compiles none without it, -nocudalib or not. Else empty.
 std::string libdevice_option();
 
 struct SourceFile {

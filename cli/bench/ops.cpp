@@ -1,0 +1,154 @@
+// ppengine bench ops: each op at a preset's shapes, beside what the device can do at most in the same run.
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include <ppengine/base/error.hpp>
+#include <ppengine/ops/cpu/product_choice.hpp>
+#include <ppengine/ops/matmul.hpp>
+
+#include "bench/measure.hpp"
+#include "bench/ops_cases.hpp"
+#include "commands.hpp"
+#include "output/results.hpp"
+
+namespace ppengine::cli {
+namespace {
+
+// Rows: the microbatch of the training benchmark (2 sequences of tiny, 1 of the others).
+constexpr std::array presets{BenchShape{"tiny", 256, 256, 4, 128, 256}, BenchShape{"mid", 256, 512, 8, 256, 8192},
+                             BenchShape{"gpt2", 256, 768, 12, 256, 50257}};
+
+struct Options {
+  bool json = false, explain = false;
+  std::string device, op, preset = "gpt2";
+};
+
+// The limits: a large matmul, and a plain copy that moves as many bytes as the op must, so that caches and the cost of a launch
+// count on both sides.
+class Limits {
+ public:
+  explicit Limits(ops::Stream& stream) : stream_(stream), memory_(stream.device_ptr(), most) { stream.zero(memory_.data(), most); }
+
+  double matmul_flops() {
+    constexpr int64_t n = 2048;
+    const ops::Tensor a(nullptr, ops::Type::f32, {n, n});
+    const auto product = ops::Matmul::make(stream_.device(), {a, a, a});
+    constexpr size_t bytes = n * n * 4;
+    const auto time =
+        measure([&] { product->run(stream_, memory_.data(), memory_.at(bytes), memory_.at(2 * bytes)); }, [&] { stream_.wait(); }, 5);
+    return 2.0 * n * n * n / time.seconds;
+  }
+  // Bytes read plus bytes written, per second.
+  double copy_rate(double bytes) {
+    const size_t half = std::min(static_cast<size_t>(bytes / 2), most / 2);
+    const auto time = measure([&] { stream_.copy(memory_.data(), memory_.at(most / 2), half); }, [&] { stream_.wait(); });
+    return 2.0 * static_cast<double>(half) / time.seconds;
+  }
+
+ private:
+  static constexpr size_t most = size_t{512} << 20;
+  ops::Stream& stream_;
+  ops::Buffer memory_;
+};
+
+void print_explanation(const std::vector<BenchExplained>& all, bool json) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& [op, considered] : all) {
+    bool taken = false;
+    for (const auto& one : considered) {
+      const std::string verdict = one.refusal ? *one.refusal : taken ? "not needed" : "used";
+      taken = taken || !one.refusal;
+      if (json)
+        list.push_back({{"op", op}, {"implementation", one.implementation}, {"verdict", verdict}});
+      else
+        print_result("{:<18} {:<8} {}\n", op, one.implementation, verdict);
+    }
+  }
+  if (json) print_result("{}\n", nlohmann::json{{"considered", list}}.dump());
+}
+
+// Which product serves each linear of a layer and the head, with the measured rates.
+std::vector<BenchExplained> explain_linears(ops::Device& device, const BenchShape& shape) {
+  std::vector<BenchExplained> all;
+  const int64_t width = shape.width;
+  for (const auto& [in, out] :
+       {std::pair{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width, shape.vocabulary}})
+    all.push_back(
+        {fmt::format("linear {}>{}", in, out),
+         ops::cpu::explain_products(device, {.rows = shape.rows, .in = in, .out = out, .layout = ops::preferred_layout(device, in, out)})});
+  return all;
+}
+
+void run(const Options& options) {
+  const auto preset = std::ranges::find(presets, options.preset, &BenchShape::name);
+  const auto device = ops::Device::open(options.device);
+  if (options.explain) {
+    auto all = explain_ops(*device, *preset, options.op);
+    if (options.op.empty() || options.op == "linear") std::ranges::move(explain_linears(*device, *preset), std::back_inserter(all));
+    return print_explanation(all, options.json);
+  }
+
+  ops::Stream stream(device);
+  Limits limits(stream);
+  const double best_flops = limits.matmul_flops(), best_copy = limits.copy_rate(512.0 * (1 << 20));
+  nlohmann::json list = nlohmann::json::array();
+  if (!options.json) {
+    print_result("{} ({}), preset {}\nlarge matmul {:.0f} GFLOP/s, large copy {:.1f} GB/s read and written\n\n", device->info().selector,
+                 device->info().name, preset->name, best_flops / 1e9, best_copy / 1e9);
+    print_result("{:<14} {:<12} {:<20} {:<8} {:>10} {:>7} {:>14} {:>7}\n", "op", "pass", "shape", "by", "time", "spread", "rate", "share");
+  }
+  size_t cases = 0;
+  for_each_case(stream, *preset, options.op, [&](const BenchCase& one) {
+    ++cases;
+    const Measured time = measure(one.run, [&] { stream.wait(); });
+    const bool product = one.flops > 0;
+    const double rate = (product ? one.flops : one.bytes) / time.seconds;
+    const double share = rate / (product ? best_flops : limits.copy_rate(one.bytes));
+    if (options.json)
+      list.push_back({{"op", one.op},
+                      {"pass", one.pass},
+                      {"shape", one.shape},
+                      {"implementation", one.implementation},
+                      {"used", one.used},
+                      {"microseconds", time.seconds * 1e6},
+                      {"spread", time.spread},
+                      {product ? "gflops" : "gb_per_second", rate / 1e9},
+                      {"share", share}});
+    else
+      print_result("{:<14} {:<12} {:<20} {:<8} {:>7.1f} us {:>5.0f} % {:>8.1f} {} {:>5.0f} %{}\n", one.op, one.pass, one.shape,
+                   one.implementation, time.seconds * 1e6, time.spread * 100, rate / 1e9, product ? "GFLOP" : " GB/s", share * 100,
+                   one.used ? "" : "  (not used)");
+    std::fflush(results_file());
+  });
+  if (cases == 0) throw ConfigError(fmt::format("there is no op '{}'; --explain lists them", options.op));
+  if (options.json)
+    print_result("{}\n", nlohmann::json{{"device", device->info().selector},
+                                        {"preset", preset->name},
+                                        {"matmul_gflops", best_flops / 1e9},
+                                        {"copy_gb_per_second", best_copy / 1e9},
+                                        {"ops", list}}
+                             .dump());
+  else
+    print_result("\nshare: of the large matmul's rate for linear; for the others of a plain copy that moves as many bytes.\n");
+}
+
+}  // namespace
+
+void add_bench_ops(CLI::App& bench) {
+  auto* command = bench.add_subcommand("ops", "Each op beside its limit: large matmul or plain copy, measured in the same run");
+  auto options = std::make_shared<Options>();
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_flag(
+      "--explain", options->explain,
+      "Say which implementations were considered, why each was refused, and who computes the products of linears at which rate");
+  command->add_option("--device", options->device, "Device, as 'ppengine devices' lists it (default: SYCL's choice)")->type_name("DEVICE");
+  command->add_option("--op", options->op, "Only this op (default: all)")->type_name("NAME");
+  command->add_option("--preset", options->preset, "Shapes of which model (default: gpt2)")->check(CLI::IsMember({"tiny", "mid", "gpt2"}));
+  command->footer("Examples:\n  ppengine bench ops --preset tiny\n  ppengine bench ops --op layer_norm\n  ppengine bench ops --explain");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace ppengine::cli
