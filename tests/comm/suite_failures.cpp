@@ -80,7 +80,7 @@ void a_deadline(Place& place) {
     const Pending pending = place.comm.recv(memory.data(), 4000, 1, 77, place.after());
     const CommError error = expect_comm_error([&] { pending.wait(std::chrono::milliseconds(200)); }, __LINE__);
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    SUITE_CHECK(waited > 0.15 && waited < 2, fmt::format("{} s", waited));
+    SUITE_CHECK(waited > 0.15 && waited < 10, fmt::format("{} s", waited));
     SUITE_CHECK(error.peer() == place.comm.world_rank(1) && error.tag() == 77 && error.operation() == "recv", error.what());
     SUITE_CHECK(error.exit_code() == ExitCode::peer_lost, "exit code");
   }
@@ -100,16 +100,17 @@ void a_deadline_of_a_collective_names_who_is_missing(Place& place) {
   SUITE_CHECK(names(barrier, "rank 1"), barrier.what());
 }
 
-// The last rank fails while the others wait for messages, a collective and a barrier of each other.
+// The last rank fails while the others wait for messages, a collective and a barrier of each other. They all have begun by then, but on
+// a busy machine one may still be in the first barrier: that wait ends as well.
 void an_abort_ends_every_wait(Place& place) {
   Memory memory(place, 4000);
   const int last = place.size() - 1;
-  const auto begin = Clock::now();
-  if (place.rank() == last) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    place.comm.abort("the disk is full");
-  }
   const auto group = [&] {
+    place.comm.barrier();
+    if (place.rank() == last) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      place.comm.abort("the disk is full");
+    }
     if (place.rank() == 0)
       place.comm.recv(memory.data(), 4000, last, 1, place.after()).wait();
     else if (place.rank() == 1)
@@ -117,22 +118,25 @@ void an_abort_ends_every_wait(Place& place) {
     else
       place.comm.barrier();
   };
+  const auto begin = Clock::now();
   const CommError error = expect_comm_error(group, __LINE__);
   SUITE_CHECK(names(error, "the disk is full") && names(error, fmt::format("rank {}", last)), error.what());
-  const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-  SUITE_CHECK(waited < 2, fmt::format("{} s", waited));
+  SUITE_CHECK(Clock::now() - begin < place.comm.timeout(), "ended by the deadline, not by the abort");
   SUITE_CHECK(place.comm.failure() && place.comm.failure()->rank == last, "failure() tells who");
 }
 
 void an_abort_reaches_sub_groups(Place& place) {
-  const auto pair = place.comm.split(place.rank() / 2, place.rank());
   Memory memory(place, 4000);
-  if (place.rank() == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    pair->abort("no more memory");
-  }
-  const CommError error =
-      expect_comm_error([&] { pair->recv(memory.data(), 4000, (pair->rank() + 1) % pair->size(), 1, place.after()).wait(); }, __LINE__);
+  const auto group = [&] {
+    const auto pair = place.comm.split(place.rank() / 2, place.rank());
+    pair->barrier();
+    if (place.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      pair->abort("no more memory");
+    }
+    pair->recv(memory.data(), 4000, (pair->rank() + 1) % pair->size(), 1, place.after()).wait();
+  };
+  const CommError error = expect_comm_error(group, __LINE__);
   SUITE_CHECK(names(error, "no more memory"), error.what());
 }
 
