@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The presets in PyTorch eager on the same cores: tokens per second of a training step (forward, backward, AdamW).
+"""The presets in PyTorch, eager or compiled, on the same cores: tokens per second of a training step (forward, backward, AdamW).
 
-    bench/train_pytorch.py tiny|mid|gpt2 [microbatches] [--repeat N]
+    bench/train_pytorch.py tiny|mid|gpt2 [microbatches] [--repeat N] [--compile]
 
 Prints one JSON object like `ppengine bench train --json`, for side-by-side runs (bench/train.py runs both by turns)."""
 import argparse, json, statistics, time
@@ -45,20 +45,25 @@ def main():
     parser.add_argument("preset", choices=PRESETS)
     parser.add_argument("microbatches", type=int, nargs="?", default=1)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model and the loss; compiling is not measured")
     args = parser.parse_args()
     layers, width, heads, length, vocabulary, sequences = PRESETS[args.preset]
     torch.manual_seed(0)
     model = Model(layers, width, heads, length, vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def loss_of(tokens):
+        logits = model(tokens[:, :-1])
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) / args.microbatches
+
+    if args.compile:
+        loss_of = torch.compile(loss_of)
     seconds = []
     for step in range(args.repeat + 2):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         for _ in range(args.microbatches):
-            tokens = torch.randint(vocabulary, (sequences, length + 1))
-            logits = model(tokens[:, :-1])
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) / args.microbatches
-            loss.backward()
+            loss_of(torch.randint(vocabulary, (sequences, length + 1))).backward()
         optimizer.step()
         if step >= 2:
             seconds.append(time.perf_counter() - begin)

@@ -1,4 +1,4 @@
-// ppengine cache: where compiled kernels are kept between runs, and how to be rid of them.
+// ppengine cache: where compiled kernels and measured choices are kept between runs, and how to be rid of them.
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -17,14 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Only these folders: others beside them (the toolchain of a source tree) are not of the program's making.
-std::vector<fs::path> kernel_folders() {
-  std::vector<fs::path> folders;
+// Kernels, one folder per --isa, and who computes which product. Others beside them (the toolchain of a source tree) are not of the
+// program's making.
+bool is_ours(const std::string& folder) { return folder == "kernels" || folder.starts_with("kernels-") || folder == "products"; }
+
+std::vector<fs::path> folders() {
+  std::vector<fs::path> found;
   std::error_code ignored;
   for (fs::directory_iterator at(environment::cache_folder(), ignored), end; at != end; at.increment(ignored))
-    if (const std::string name = at->path().filename().string(); name == "kernels" || name.starts_with("kernels-"))  // one per --isa
-      folders.push_back(at->path());
-  return folders;
+    if (is_ours(at->path().filename().string())) found.push_back(at->path());
+  return found;
 }
 
 struct Contents {
@@ -35,7 +37,7 @@ struct Contents {
 Contents contents() {
   Contents found;
   std::error_code ignored;
-  for (const fs::path& folder : kernel_folders())
+  for (const fs::path& folder : folders())
     for (fs::recursive_directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
       if (at->is_regular_file(ignored)) ++found.files, found.bytes += at->file_size(ignored);
   return found;
@@ -45,13 +47,13 @@ void show(bool json) {
   const Contents now = contents();
   if (json)
     return print_result("{}\n", nlohmann::json{{"folder", environment::cache_folder()}, {"files", now.files}, {"bytes", now.bytes}}.dump());
-  print_result("{}: {}, {:.1f} MiB of compiled kernels{}\n", environment::cache_folder(), plural(now.files, "file"),
+  print_result("{}: {}, {:.1f} MiB of compiled kernels and measured choices{}\n", environment::cache_folder(), plural(now.files, "file"),
                double(now.bytes) / (1 << 20), environment::kernel_cache_enabled() ? "" : " (not used: SYCL_CACHE_PERSISTENT is 0)");
 }
 
 void clear() {
   const Contents before = contents();
-  for (const fs::path& folder : kernel_folders()) {
+  for (const fs::path& folder : folders()) {
     std::error_code failed;
     fs::remove_all(folder, failed);
     if (failed) throw Error(fmt::format("{}: cannot be removed: {}", folder.string(), failed.message()));
@@ -62,10 +64,11 @@ void clear() {
 }  // namespace
 
 void add_cache(CLI::App& app) {
-  auto* command = app.add_subcommand("cache", "Where compiled kernels are kept between runs; 'cache clear' removes them");
+  auto* command =
+      app.add_subcommand("cache", "Where compiled kernels and measured choices are kept between runs; 'cache clear' removes them");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print one JSON object");
-  auto* clearing = command->add_subcommand("clear", "Remove the compiled kernels; the next run compiles what it needs");
+  auto* clearing = command->add_subcommand("clear", "Remove them; the next run compiles and measures what it needs");
   command->footer("Examples:\n  ppengine cache\n  ppengine cache clear\n  PPENGINE_CACHE=/tmp/kernels ppengine cache");
   clearing->footer("Examples:\n  ppengine cache clear");
   command->require_subcommand(0, 1);

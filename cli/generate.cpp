@@ -70,7 +70,7 @@ struct GenerateFlags {
     options.on_token = [&](std::size_t, std::int32_t id, std::string_view text) { show(id, text); };
     options.on_finished = [&](std::size_t index, const runs::GeneratedText& result) { finish(index, result); };
     options.parallel = parallel.options();
-    options.weights = weights.get();
+    options.weights = weights.chosen();
     options.cache_memory = cache_mebibytes << 20;
     const runs::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
@@ -159,7 +159,7 @@ void add_generate(CLI::App& app) {
   command->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens that were there become less likely (default 1)")
       ->group(group);
   command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
-  flags->weights.add(*command);
+  flags->weights.add(*command, WeightFlags::as_stored);
   flags->parallel.add(*command, Use::inference);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

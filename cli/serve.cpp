@@ -31,7 +31,7 @@ struct ServeFlags {
       pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     }
     options.parallel = parallel.options();
-    options.weights = weights.get();
+    options.weights = weights.chosen();
     options.cache_memory = cache_mebibytes << 20;
     options.max_body = body_mebibytes << 20;
     options.on_listening = [](const std::string& address) {
@@ -104,7 +104,7 @@ void add_serve(CLI::App& app) {
       ->check(within(0, 1e6))
       ->group(limits);
   command->add_option("--seed", options.weight_seed, "Seed of a preset's weights (default 0)");
-  flags->weights.add(*command);
+  flags->weights.add(*command, WeightFlags::as_stored);
   flags->parallel.add(*command, Use::inference);
   command->footer(
       "Examples:\n"

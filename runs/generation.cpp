@@ -35,6 +35,14 @@ StagePlan plan_stages(const models::ModelSource& source, const engine::ParallelO
   return plan;
 }
 
+// How the folder has its matrices, where that loses nothing. An adapter is added to the weights in f32.
+ops::WeightStorage as_stored(const models::ModelSource& source, const engine::ParallelOptions& parallel) {
+  if (!source.folder || !source.adapter.empty() || parallel.type != ops::Type::f32) return {};
+  const auto narrow = [](const models::StoredTensor& tensor) { return tensor.shape.size() < 2 || tensor.type == models::StoredType::bf16; };
+  const models::WeightFiles files = models::WeightFiles::open(*source.folder);
+  return {std::ranges::all_of(files.tensors(), narrow) ? ops::WeightFormat::bf16 : ops::WeightFormat::f32};
+}
+
 std::string name_of(std::size_t prompt, std::size_t prompts) { return prompts == 1 ? "the prompt" : fmt::format("prompt {}", prompt + 1); }
 
 void check_prompt(const std::vector<std::int32_t>& ids, const std::string& name, const models::ModelConfig& config) {
@@ -94,7 +102,7 @@ GenerationRun::GenerationRun(GenerationOptions options)
     check_prompt(prompts_[i], name_of(i, count), source_.config);
     longest_ = std::max(longest_, prompts_[i].size());
   }
-  check(options_.weights, options_.parallel);
+  if (options_.weights) check(*options_.weights, options_.parallel);
   check_adapters(source_, options_.parallel);
   if (options_.cache_memory > 0) static_cast<void>(generator_options());  // refuses what does not fit
   if (options_.parallel.data != 1)
@@ -212,8 +220,9 @@ void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, Generat
 
 std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,
                                                       comm::Communicator& pipeline, std::uint64_t weight_seed,
-                                                      const ops::WeightStorage& weights, int tensor_rank) {
+                                                      std::optional<ops::WeightStorage> chosen, int tensor_rank) {
   PPENGINE_ASSERT(pipeline.size() == parallel.pipeline);
+  const ops::WeightStorage weights = chosen ? *chosen : as_stored(source, parallel);
   auto [graph, cuts, stage_rank] = plan_stages(source, parallel, tensor_rank);
   const auto device = parallel.device ? parallel.device : ops::Device::open();
   const bool fuses = parallel.type == ops::Type::f32;

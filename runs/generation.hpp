@@ -28,8 +28,8 @@ struct GenerationOptions {
   std::int64_t cache_memory =
       0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
   engine::ParallelOptions parallel;
-  ops::WeightStorage weights;     // how the linears' weights are stored
-  std::uint64_t weight_seed = 0;  // of presets
+  std::optional<ops::WeightStorage> weights;  // how the linears' weights are stored; none: as load_for_inference() does
+  std::uint64_t weight_seed = 0;              // of presets
   // On the first rank: text that is certain by now (empty without a tokenizer), with the token that brought it; and the
   // end of a request.
   std::function<void(std::size_t prompt, std::int32_t id, std::string_view text)> on_token{};
@@ -85,10 +85,11 @@ std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const eng
 void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, GeneratorOptions& how);
 
 // The ranks' stages for inference, loaded: contiguous stages, so that tokens go through the ranks once. tensor_rank: of parallel.tensor
-// that divide each stage.
+// that divide each stage. Where nobody says how weights are stored, those that the folder has in bf16 stay so, which are the same values in
+// half the memory; others are f32.
 std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource& source, const engine::ParallelOptions& parallel,
                                                       comm::Communicator& pipeline, std::uint64_t weight_seed,
-                                                      const ops::WeightStorage& weights = {}, int tensor_rank = 0);
+                                                      std::optional<ops::WeightStorage> weights = {}, int tensor_rank = 0);
 // ConfigError for what does not go together.
 void check(const ops::WeightStorage& weights, const engine::ParallelOptions& parallel);
 

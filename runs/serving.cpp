@@ -87,7 +87,7 @@ class EndSignals {
 
 ServingRun::ServingRun(ServingOptions options)
     : options_(std::move(options)), source_(open_model_with_adapters(options_.model, options_.adapters)) {
-  check(options_.weights, options_.parallel);
+  if (options_.weights) check(*options_.weights, options_.parallel);
   check_adapters(source_, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");

@@ -32,8 +32,8 @@ struct ServingOptions {
   std::string draft;    // folder of a small model that guesses what follows; empty: none
   double grace = 30;    // seconds that requests under way have after SIGTERM
   engine::ParallelOptions parallel;
-  ops::WeightStorage weights;
-  std::uint64_t weight_seed = 0;  // of presets
+  std::optional<ops::WeightStorage> weights;  // none: as load_for_inference() does
+  std::uint64_t weight_seed = 0;              // of presets
   // On the first rank, when requests are taken.
   std::function<void(const std::string& address)> on_listening{};
 };

@@ -100,7 +100,7 @@ MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const mod
                                       const engine::ParallelOptions& options, comm::Communicator& world) {
   const comm::Mesh mesh(world, options.mesh());
   comm::Communicator& pipeline = mesh.pipeline();
-  const auto model = runs::load_for_inference(source, options, pipeline, 0, flags.weights.get(), mesh.place().tensor);
+  const auto model = runs::load_for_inference(source, options, pipeline, 0, flags.weights.chosen(), mesh.place().tensor);
   runs::GeneratorOptions how;
   how.capacity = flags.prompt_tokens + flags.new_tokens;
   how.groups = static_cast<int>(std::min<std::int64_t>(pipeline.size(), flags.batch_size));
@@ -203,7 +203,7 @@ void add_bench_generate(CLI::App& bench) {
   command->add_option("--warmup", flags->warmup, "Runs before measuring (default 1)")->check(CLI::Range(0, 10000));
   command->add_option("--repeat", flags->repeat, "Runs measured (default 3)")->check(CLI::Range(1, 10000));
   command->add_flag("--profile", flags->profile, "Where rank 0's time goes, op by op (measured in one more run)");
-  flags->weights.add(*command);
+  flags->weights.add(*command, WeightFlags::as_stored);
   flags->parallel.add(*command, Use::inference);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

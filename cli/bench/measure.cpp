@@ -23,7 +23,7 @@ Measured measure(const std::function<void()>& run, const std::function<void()>& 
   for (int i = 0; i < samples; ++i) seconds.push_back(time(times));
   std::ranges::sort(seconds);
   const auto at = [&](double share) { return seconds[static_cast<size_t>(std::lround(share * static_cast<double>(seconds.size() - 1)))]; };
-  return {at(0.5), (at(0.9) - at(0.1)) / at(0.5)};
+  return {at(0.5), seconds.front(), (at(0.9) - at(0.1)) / at(0.5)};
 }
 
 }  // namespace ppengine::cli

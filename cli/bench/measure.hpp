@@ -7,7 +7,8 @@ namespace ppengine::cli {
 
 struct Measured {
   double seconds;  // median of the samples
-  double spread;   // from the tenth to the ninetieth percentile, as a share of the median
+  double least;
+  double spread;  // from the tenth to the ninetieth percentile, as a share of the median
 };
 
 // run() submits work, wait() waits for all of it. Short work is repeated within a sample.

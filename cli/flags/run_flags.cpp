@@ -127,9 +127,9 @@ void ProgramFlags::add(CLI::App& command, bool trains) {
     command.add_flag("--sync-batchnorm", choice.sync_batchnorm, "Batch norm's statistics over all data-parallel ranks")->group(group);
 }
 
-void WeightFlags::add(CLI::App& command) {
+void WeightFlags::add(CLI::App& command, const char* unsaid) {
   const char* group_name = "Weights";
-  command.add_option("--weights", format, "How weights are stored: f32, bf16, int8 or int4 (default f32)")
+  command.add_option("--weights", format, fmt::format("How weights are stored: f32, bf16, int8 or int4 (default: {})", unsaid))
       ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
       ->group(group_name);
   command.add_option("--weight-group", group, "Inputs that share a scale (default for int8: all inputs of an output; for int4: 32)")

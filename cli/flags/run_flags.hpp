@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <optional>
 
 #include <ppengine/ops/weights.hpp>
 #include <ppengine/runs/training.hpp>
@@ -55,11 +56,16 @@ struct ProgramFlags {
 
 // How inference stores the weights of linears.
 struct WeightFlags {
-  std::string format = "f32";
+  std::string format;  // empty: not said
   std::int64_t group = 0;
 
-  void add(CLI::App& command);
-  ops::WeightStorage get() const { return {ops::parse_weight_format(format), group}; }
+  void add(CLI::App& command, const char* unsaid = "f32");
+  ops::WeightStorage get() const { return chosen().value_or(ops::WeightStorage{}); }
+  std::optional<ops::WeightStorage> chosen() const {
+    return format.empty() ? std::nullopt : std::optional(ops::WeightStorage{ops::parse_weight_format(format), group});
+  }
+  // Where nobody says: as the folder has them.
+  static constexpr const char* as_stored = "bf16 where the folder has them so: the same values; else f32";
 };
 
 // How data-parallel ranks put their gradients together.

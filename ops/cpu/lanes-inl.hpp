@@ -100,6 +100,20 @@ PPENGINE_INLINE V raised(V x, float limit) { return hn::Max(all(limit), x); }
 PPENGINE_INLINE V zero_below(V x, float limit, V value) { return hn::IfThenZeroElse(hn::Lt(x, all(limit)), value); }  // not for NaN
 PPENGINE_INLINE float sum_of(V v) { return hn::GetLane(hn::SumOfLanes(f32, v)); }
 
+// The sum of term(i, Whole or First) over [0, count), in four parts: an addition takes four cycles.
+template <class Term>
+PPENGINE_INLINE float sum_over(int64_t count, const Term& term) {
+  V parts[4] = {zero(), zero(), zero(), zero()};
+  int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p) parts[p] = hn::Add(parts[p], term(i + p * lanes, Whole()));
+  }
+  for (; i + lanes <= count; i += lanes) parts[0] = hn::Add(parts[0], term(i, Whole()));
+  if (i < count) parts[1] = hn::Add(parts[1], term(i, First(count - i)));
+  return sum_of(hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3])));
+}
+
 // What is added to 1.5 · 2^23 is rounded to a whole number, which its lowest bits hold; with 127 more, they hold the exponent of a float.
 constexpr float rounding = 12582912.0f + 127.0f;
 

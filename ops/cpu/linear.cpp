@@ -1,4 +1,6 @@
 // Linear in f32 on CPUs with vectors: each of its three products by cpu::gemm or oneDNN's sgemm, as measured for its shape.
+#include <optional>
+
 #include <ppengine/ops/cpu/product_choice.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/detail/linear_implementations.hpp>
@@ -21,14 +23,19 @@ Gemm backward_weight_of(const LinearSpec& s) {
   return {out_in ? s.out : s.in, out_in ? s.in : s.out, s.rows, nullptr, true, nullptr, false, nullptr, nullptr, nullptr};
 }
 
+// Prompts have any number of rows: two shapes per doubling are measured, and what is in between goes by the larger one.
+LinearSpec measured_for(LinearSpec spec) {
+  int64_t rows = 64;
+  while (rows < spec.rows) rows *= 2;
+  spec.rows = spec.rows <= rows / 4 * 3 ? rows / 4 * 3 : rows;
+  return spec;
+}
+
 class CpuLinear : public Linear {
  public:
   CpuLinear(Device& device, const LinearSpec& spec) : spec_(spec) {
     Stream stream(device.shared_from_this());
-    auto& table = cpu::ProductTable::of_this_cpu();
-    forward_ = table.choose(stream, forward_of(spec));
-    backward_input_ = table.choose(stream, backward_input_of(spec));
-    backward_weight_ = table.choose(stream, backward_weight_of(spec));
+    forward_ = choose(stream, forward_of(measured_for(spec)));
   }
 
   void forward(Stream& stream, const void* src, const void* weight, const void* bias, const void* residual, void* dst) override {
@@ -42,7 +49,8 @@ class CpuLinear : public Linear {
     Gemm product = backward_input_of(spec_);
     product.a = floats(diff_dst), product.b = floats(weight), product.c = floats(diff_src);
     product.add = spec_.add_diff_src ? floats(add) : nullptr;
-    multiply(stream, product, backward_input_);
+    if (!backward_input_) backward_input_ = choose(stream, backward_input_of(measured_for(spec_)));
+    multiply(stream, product, *backward_input_);
   }
   void backward_weight(Stream& stream, const void* src, const void* diff_dst, float* diff_weight, float* diff_bias,
                        bool accumulate) override {
@@ -50,13 +58,17 @@ class CpuLinear : public Linear {
     Gemm product = backward_weight_of(spec_);
     product.a = floats(out_in ? diff_dst : src), product.b = floats(out_in ? src : diff_dst), product.c = diff_weight;
     product.add = accumulate ? diff_weight : nullptr;
-    multiply(stream, product, backward_weight_);
+    if (!backward_weight_) backward_weight_ = choose(stream, backward_weight_of(measured_for(spec_)));
+    multiply(stream, product, *backward_weight_);
     if (spec_.bias) cpu::sum_rows(floats(diff_dst), spec_.rows, spec_.out, diff_bias, accumulate);
   }
 
  private:
+  static cpu::ProductChoice choose(Stream& stream, const Gemm& product) { return cpu::ProductTable::of_this_cpu().choose(stream, product); }
+
   LinearSpec spec_;
-  cpu::ProductChoice forward_, backward_input_, backward_weight_;
+  cpu::ProductChoice forward_;
+  std::optional<cpu::ProductChoice> backward_input_, backward_weight_;  // inference does not wait for what it does not use
 };
 
 }  // namespace
@@ -72,9 +84,10 @@ std::vector<Considered> cpu::explain_products(Device& device, const LinearSpec& 
   if (cpu_linear_refusal(device, spec)) return {};
   Stream stream(device.shared_from_this());
   auto& table = ProductTable::of_this_cpu();
-  return {{"forward", table.choose(stream, forward_of(spec)).text()},
-          {"dX", table.choose(stream, backward_input_of(spec)).text()},
-          {"dW", table.choose(stream, backward_weight_of(spec)).text()}};
+  const LinearSpec like = measured_for(spec);
+  return {{"forward", table.choose(stream, forward_of(like)).text()},
+          {"dX", table.choose(stream, backward_input_of(like)).text()},
+          {"dW", table.choose(stream, backward_weight_of(like)).text()}};
 }
 
 std::unique_ptr<Linear> make_cpu_linear(Device& device, const LinearSpec& spec) { return std::make_unique<CpuLinear>(device, spec); }

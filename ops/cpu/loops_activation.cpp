@@ -93,10 +93,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_activation_loops);
-const ActivationTable* activation_loops() {
-  static const ActivationTable* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_activation_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(ActivationTable, activation_loops)
 }  // namespace ppengine::ops::cpu
 #endif

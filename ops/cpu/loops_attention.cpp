@@ -195,10 +195,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_attention_loops);
-const AttentionLoops* attention_loops() {
-  static const AttentionLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_attention_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(AttentionLoops, attention_loops)
 }  // namespace ppengine::ops::cpu
 #endif

@@ -257,10 +257,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_byte_loops);
-const ByteLoops* byte_loops() {
-  static const ByteLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_byte_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(ByteLoops, byte_loops)
 }  // namespace ppengine::ops::cpu
 #endif

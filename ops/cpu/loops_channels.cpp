@@ -17,20 +17,6 @@ const ChannelLoops* find_channel_loops() { return nullptr; }
 #else
 namespace {
 
-// The sum of term(i, Whole or First) over [0, count), in four parts: an addition takes four cycles.
-template <class Term>
-PPENGINE_INLINE float sum_over(int64_t count, const Term& term) {
-  V parts[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) parts[p] = hn::Add(parts[p], term(i + p * lanes, Whole()));
-  }
-  for (; i + lanes <= count; i += lanes) parts[0] = hn::Add(parts[0], term(i, Whole()));
-  if (i < count) parts[1] = hn::Add(parts[1], term(i, First(count - i)));
-  return sum_of(hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3])));
-}
-
 float sum(const float* x, int64_t count) {
   return sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(x + i); });
 }
@@ -65,10 +51,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_channel_loops);
-const ChannelLoops* channel_loops() {
-  static const ChannelLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_channel_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(ChannelLoops, channel_loops)
 }  // namespace ppengine::ops::cpu
 #endif

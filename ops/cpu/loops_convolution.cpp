@@ -71,10 +71,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_convolution_loops);
-const ConvolutionLoops* convolution_loops() {
-  static const ConvolutionLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_convolution_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(ConvolutionLoops, convolution_loops)
 }  // namespace ppengine::ops::cpu
 #endif

@@ -225,10 +225,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_decode_loops);
-const DecodeLoops* decode_loops() {
-  static const DecodeLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_decode_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(DecodeLoops, decode_loops)
 }  // namespace ppengine::ops::cpu
 #endif

@@ -15,25 +15,11 @@ const NormLoops* find_norm_loops() { return nullptr; }
 #else
 namespace {
 
-// The sums of term(i, Whole or First) over [0, width), each in four parts: an addition takes four cycles.
-template <class Term>
-PPENGINE_INLINE float row_sum(int64_t width, const Term& term) {
-  V parts[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
-  for (; i + 4 * lanes <= width; i += 4 * lanes) {
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) parts[p] = hn::Add(parts[p], term(i + p * lanes, Whole()));
-  }
-  for (; i + lanes <= width; i += lanes) parts[0] = hn::Add(parts[0], term(i, Whole()));
-  if (i < width) parts[1] = hn::Add(parts[1], term(i, First(width - i)));
-  return sum_of(hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3])));
-}
-
 void forward(const Norms& n, const float* src, float* dst, float* mean, float* rstd, int64_t rows) {
   const float share = 1.0f / static_cast<float>(n.width);
   for (int64_t row = 0; row < rows; ++row, src += n.width, dst += n.width) {
-    const float m = n.centered ? share * row_sum(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(src + i); }) : 0;
-    const float variance = share * row_sum(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
+    const float m = n.centered ? share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(src + i); }) : 0;
+    const float variance = share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
                              const V d = some.keep(hn::Sub(some.load(src + i), all(m)));
                              return hn::Mul(d, d);
                            });
@@ -57,8 +43,8 @@ void backward_input(const Norms& n, const float* src, const float* diff_dst, con
     const auto weighted = [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(diff_dst + i), some.load(n.gamma + i)); };
     const auto normal = [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(hn::Sub(some.load(src + i), all(m)), all(r)); };
     const float along =
-        share * row_sum(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(weighted(i, some), normal(i, some)); });
-    const float level = n.centered ? share * row_sum(n.width, weighted) : 0;
+        share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(weighted(i, some), normal(i, some)); });
+    const float level = n.centered ? share * sum_over(n.width, weighted) : 0;
     for_lanes(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
       const V added = add ? some.load(add + i) : zero();
       const V gradient = hn::NegMulAdd(normal(i, some), all(along), hn::Sub(weighted(i, some), all(level)));
@@ -112,10 +98,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_norm_loops);
-const NormLoops* norm_loops() {
-  static const NormLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_norm_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(NormLoops, norm_loops)
 }  // namespace ppengine::ops::cpu
 #endif

@@ -268,10 +268,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_product_loops);
-const ProductLoops* product_loops() {
-  static const ProductLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_product_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(ProductLoops, product_loops)
 }  // namespace ppengine::ops::cpu
 #endif

@@ -42,10 +42,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ppengine::ops::cpu {
-HWY_EXPORT(find_widen_loops);
-const WidenLoops* widen_loops() {
-  static const WidenLoops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_widen_loops)());
-  return chosen;
-}
+PPENGINE_CHOSEN_LOOPS(WidenLoops, widen_loops)
 }  // namespace ppengine::ops::cpu
 #endif

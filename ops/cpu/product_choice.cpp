@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -23,8 +24,10 @@ namespace {
 
 constexpr int64_t least_measured = 1 << 23;  // multiplications
 constexpr int64_t most_measured = 4096;      // of each size: more takes longer and says the same
-constexpr int tries = 4;
-constexpr double clearly = 1.05;  // faster than ours, to be chosen
+constexpr int least_tries = 4, most_tries = 24;
+constexpr double most_seconds = 1;     // that a shape's tries take, once there are enough
+constexpr double clearly = 1.05;       // faster than ours, to be chosen
+constexpr std::time_t busy_for = 600;  // seconds that an answer from a busy machine is good for: the ranks of a run start within them
 
 std::string key_of(const Gemm& g) {
   return fmt::format("{}x{}x{}{}{}", g.m, g.n, g.k, g.transposed_a ? "-ta" : "", g.transposed_b ? "-tb" : "");
@@ -56,22 +59,31 @@ void by_onednn(Stream& stream, const Gemm& g) {
 }
 
 ProductChoice measure(Stream& stream, Gemm g) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (int64_t* size : {&g.m, &g.n, &g.k}) *size = std::min(*size, most_measured);
   const std::vector<float> a(static_cast<size_t>(g.m * g.k), 0.5f), b(static_cast<size_t>(g.k * g.n), 0.25f);
   std::vector<float> c(static_cast<size_t>(g.m * g.n));
   g.a = a.data(), g.b = b.data(), g.c = c.data(), g.bias = g.add = nullptr;
-  ProductChoice choice;
-  for (int i = 0; i < tries; ++i)
-    for (const bool ours : {true, false}) {
-      choice.ours = ours;
-      const auto begin = std::chrono::steady_clock::now();
-      multiply(stream, g, choice);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      double& best = ours ? choice.ours_gflops : choice.onednn_gflops;
-      best = std::max(best, 2e-9 * static_cast<double>(g.m * g.n) * static_cast<double>(g.k) / seconds);
+  BestRate ours, onednn;
+  const auto steady = [&] { return ours.steady() && onednn.steady(); };
+  const auto started = Clock::now();
+  for (int i = 0; i < least_tries || (i < most_tries && !steady() && seconds_since(started) < most_seconds); ++i)
+    for (BestRate* rate : {&ours, &onednn}) {
+      const auto begin = Clock::now();
+      multiply(stream, g, {.ours = rate == &ours});
+      rate->add(2e-9 * static_cast<double>(g.m * g.n) * static_cast<double>(g.k) / seconds_since(begin));
     }
-  choice.ours = choice.onednn_gflops < clearly * choice.ours_gflops;
-  return choice;
+  const bool undisturbed = steady();
+  return {.ours = !undisturbed || onednn.best() < clearly * ours.best(),
+          .ours_gflops = ours.best(),
+          .onednn_gflops = onednn.best(),
+          .busy_at = undisturbed ? 0 : std::time(nullptr)};
+}
+
+std::string line_of(const std::string& key, const ProductChoice& choice) {
+  const std::string busy = choice.busy_at ? fmt::format(" busy {}", choice.busy_at) : "";
+  return fmt::format("{} {} {:.1f} {:.1f}{}\n", key, choice.ours ? "cpu" : "onednn", choice.ours_gflops, choice.onednn_gflops, busy);
 }
 
 // The file, held against other processes until this ends.
@@ -100,8 +112,16 @@ class Locked {
 
 std::string ProductChoice::text() const {
   if (ours_gflops == 0) return "cpu (too small to measure, or no cache folder that can be written)";
+  if (busy_at)
+    return fmt::format("cpu: the machine was busy (about {:.0f} GFLOP/s, oneDNN's sgemm {:.0f}); measured again later", ours_gflops,
+                       onednn_gflops);
   return ours ? fmt::format("cpu: {:.0f} GFLOP/s, oneDNN's sgemm {:.0f}", ours_gflops, onednn_gflops)
               : fmt::format("oneDNN's sgemm: {:.0f} GFLOP/s, cpu {:.0f}", onednn_gflops, ours_gflops);
+}
+
+void BestRate::add(double rate) {
+  second_ = std::max(second_, std::min(rate, best_));
+  best_ = std::max(best_, rate);
 }
 
 ProductTable& ProductTable::of_this_cpu() {
@@ -111,32 +131,40 @@ ProductTable& ProductTable::of_this_cpu() {
   return table;
 }
 
+// The first line of a shape counts, but for those of busy machines, which later ones replace.
 void ProductTable::read() {
   std::ifstream file(file_);
-  std::string line, key, by;
+  std::string line, key, by, state;
   while (std::getline(file, line)) {
     ProductChoice choice;
     std::istringstream words(line);
     if (!(words >> key >> by >> choice.ours_gflops >> choice.onednn_gflops) || (by != "cpu" && by != "onednn")) continue;
     choice.ours = by == "cpu";
-    known_.try_emplace(key, choice);  // the first line of a shape counts
+    if (words >> state && state == "busy" && !(words >> choice.busy_at)) continue;
+    if (const auto [known, added] = known_.try_emplace(key, choice); !added && !counts(known->second)) known->second = choice;
   }
+}
+
+bool ProductTable::counts(const ProductChoice& choice) const { return choice.busy_at == 0 || choice.busy_at + busy_for > started_; }
+
+const ProductChoice* ProductTable::find(const std::string& key) const {
+  const auto found = known_.find(key);
+  return found != known_.end() && counts(found->second) ? &found->second : nullptr;
 }
 
 ProductChoice ProductTable::choose(Stream& stream, const Gemm& product) {
   if (product.m * product.n < divide_up(least_measured, product.k)) return {};
   const std::lock_guard guard(mutex_);
   const std::string key = key_of(product);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  if (const ProductChoice* const found = find(key)) return *found;
   const Locked lock(file_);
   read();
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  if (const ProductChoice* const found = find(key)) return *found;
   ProductChoice choice;
   if (lock.writable()) {
     choice = measure(stream, product);
     // An answer that cannot be kept would differ between ranks and runs.
-    if (!lock.append(fmt::format("{} {} {:.1f} {:.1f}\n", key, choice.ours ? "cpu" : "onednn", choice.ours_gflops, choice.onednn_gflops)))
-      choice = {};
+    if (!lock.append(line_of(key, choice))) choice = {};
     log::debug(fmt::format("product {}: {}", key, choice.text()));
   }
   return known_[key] = choice;

@@ -4,3 +4,11 @@
 #pragma once
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+// Ends a loops_*.cpp: NAME() is the table that find_NAME() gives for the best target that the CPU has and --isa allows.
+#define PPENGINE_CHOSEN_LOOPS(Loops, name)                                                     \
+  HWY_EXPORT(find_##name);                                                                     \
+  const Loops* name() {                                                                        \
+    static const Loops* const chosen = (limit_targets(), HWY_DYNAMIC_DISPATCH(find_##name)()); \
+    return chosen;                                                                             \
+  }

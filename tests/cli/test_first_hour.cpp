@@ -229,16 +229,19 @@ BOOST_AUTO_TEST_CASE(the_cache_is_shown_and_cleared_and_nothing_beside_it) {
   std::filesystem::create_directories(folder / "kernels/a");
   std::filesystem::create_directories(folder / "toolchain");
   std::ofstream(folder / "kernels/a/one.bin") << "12345";
+  std::filesystem::create_directories(folder / "products");
+  std::ofstream(folder / "products/AVX2-2-0") << "1x1x1 cpu 1 2\n";
   std::ofstream(folder / "toolchain/keep") << "x";
   const std::map<std::string, std::string> environment{{"PPENGINE_CACHE", folder / ""}};
   const json shown = json::parse(program("cache --json", environment).out);
-  BOOST_TEST(shown.at("files") == 1);
-  BOOST_TEST(shown.at("bytes") == 5);
-  BOOST_TEST(contains(program("cache", environment).out, "1 file, "));
+  BOOST_TEST(shown.at("files") == 2);
+  BOOST_TEST(shown.at("bytes") == 19);
+  BOOST_TEST(contains(program("cache", environment).out, "2 files, "));
   const Outcome cleared = program("cache clear", environment);
   BOOST_TEST(cleared.code == 0);
-  BOOST_TEST(contains(cleared.out, "removed 1 file"));
+  BOOST_TEST(contains(cleared.out, "removed 2 files"));
   BOOST_TEST(!std::filesystem::exists(folder / "kernels"));
+  BOOST_TEST(!std::filesystem::exists(folder / "products"));
   BOOST_TEST(std::filesystem::exists(folder / "toolchain/keep"));
 }
 

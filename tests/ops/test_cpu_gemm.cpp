@@ -152,6 +152,42 @@ BOOST_AUTO_TEST_CASE(a_choice_is_measured_once_and_kept) {
   std::filesystem::remove(file);
 }
 
+BOOST_AUTO_TEST_CASE(a_rate_is_steady_once_a_second_try_comes_near_the_best) {
+  cpu::BestRate rate;
+  for (double disturbed : {40.0, 55.0, 90.0}) {
+    BOOST_TEST(!rate.steady());
+    rate.add(disturbed);
+  }
+  BOOST_TEST(!rate.steady());
+  rate.add(87.0);
+  BOOST_TEST(rate.steady());
+  rate.add(100.0);  // 87 and 90 were slow after all
+  BOOST_TEST(!rate.steady());
+  BOOST_TEST(rate.best() == 100.0);
+}
+
+// Ranks of a run agree on what the first of them found; a run that begins later measures again, and what it finds replaces the former.
+BOOST_AUTO_TEST_CASE(a_choice_of_a_busy_machine_is_ours_for_now_and_measured_again_later) {
+  if (missing() || !device()->onednn()) return;
+  const auto file = std::filesystem::temp_directory_path() / ("ppengine-busy-products-" + std::to_string(getpid()));
+  Stream stream(device());
+  const cpu::Gemm shape{256, 256, 256, nullptr, false, nullptr, true, nullptr, nullptr, nullptr};
+  std::ofstream(file) << "256x256x256-tb cpu 1 2 busy " << std::time(nullptr) << '\n';
+  const auto now = cpu::ProductTable(file).choose(stream, shape);
+  BOOST_TEST(now.ours);
+  BOOST_TEST(now.onednn_gflops == 2);
+  std::ofstream(file) << "256x256x256-tb cpu 1 2 busy 1000\n";
+  const auto later = cpu::ProductTable(file).choose(stream, shape), again = cpu::ProductTable(file).choose(stream, shape);
+  BOOST_TEST(later.onednn_gflops > 2);
+  BOOST_TEST(again.ours == later.ours);
+  BOOST_TEST(again.onednn_gflops == later.onednn_gflops, boost::test_tools::tolerance(0.1));
+  std::ofstream(file) << "256x256x256-tb cpu 1 2 busy 1000\n256x256x256-tb onednn 3 4\n256x256x256-tb cpu 5 6\n";
+  const auto settled = cpu::ProductTable(file).choose(stream, shape);
+  BOOST_TEST(!settled.ours);
+  BOOST_TEST(settled.onednn_gflops == 4);
+  std::filesystem::remove(file);
+}
+
 // Both compute what add and bias ask for.
 BOOST_AUTO_TEST_CASE(both_choices_give_the_same_product) {
   if (missing() || !device()->onednn()) return;

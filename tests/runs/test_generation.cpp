@@ -2,6 +2,7 @@
 // tokenizer, which has references of its own, makes of the ids.
 #include <boost/test/unit_test.hpp>
 
+#include <bit>
 #include <map>
 
 #include <ppengine/comm/threads.hpp>
@@ -20,7 +21,7 @@ namespace {
 
 // A model with random weights and the tokenizer of the tests (711 tokens).
 struct Folder : test::TemporaryFolder {
-  Folder() {
+  explicit Folder(StoredType type = StoredType::f32) {
     Gpt2Config config;
     config.vocabulary = 711, config.positions = 60, config.width = 20, config.layers = 2, config.heads = 2, config.inner = 40;
     config.ids = {{0}, {0}};
@@ -29,7 +30,7 @@ struct Folder : test::TemporaryFolder {
     std::filesystem::copy_file(test::data_folder() / "tokenizers/gpt2.json", path / "tokenizer.json",
                                std::filesystem::copy_options::overwrite_existing);
     std::vector<TensorSpec> tensors;
-    for (const Parameter& parameter : list_parameters(model)) tensors.push_back({parameter.name, StoredType::f32, parameter.shape});
+    for (const Parameter& parameter : list_parameters(model)) tensors.push_back({parameter.name, type, parameter.shape});
     const SafetensorsLayout layout(tensors, UINT64_MAX, "model");
     SafetensorsWriter::create(path, layout);
     SafetensorsWriter writer = SafetensorsWriter::open(path, layout);
@@ -37,7 +38,13 @@ struct Folder : test::TemporaryFolder {
     for (const Parameter& parameter : list_parameters(model)) {
       std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
       for (float& value : values) value = static_cast<float>(2 * random_uniform(5, 0, number++) - 1);
-      writer.write(parameter.name, 0, values.data(), values.size() * sizeof(float));
+      if (type == StoredType::f32) {
+        writer.write(parameter.name, 0, values.data(), values.size() * sizeof(float));
+        continue;
+      }
+      std::vector<std::uint16_t> upper(values.size());  // halves of the bits: bf16
+      for (std::size_t i = 0; i < values.size(); ++i) upper[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
+      writer.write(parameter.name, 0, upper.data(), upper.size() * sizeof(std::uint16_t));
     }
     writer.sync();
     writer.commit();
@@ -169,6 +176,31 @@ BOOST_AUTO_TEST_CASE(narrow_weights_give_the_same_tokens_in_every_split) {
       BOOST_TEST(split.results[i].generated.ids == whole.results[i].generated.ids, boost::test_tools::per_element());
     options.parallel.type = ops::Type::bf16;
     BOOST_TEST(test::contains(test::error_of([&] { GenerationRun run(options); }), "--dtype"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_a_folder_has_in_bf16_stay_so_and_give_the_tokens_of_f32) {
+  engine::ParallelOptions parallel;
+  parallel.device = ops::Device::open("cpu");
+  comm::LocalOptions local;
+  local.devices = {parallel.device};
+  for (const StoredType type : {StoredType::bf16, StoredType::f32}) {
+    const Folder folder(type);
+    const auto peak = [&](std::optional<ops::WeightStorage> weights) {
+      std::size_t bytes = 0;
+      comm::run_threads(1, local, [&](comm::Communicator& world) {
+        bytes = load_for_inference(open_model(folder.path.string()), parallel, world, 0, weights)->memory().peak();
+      });
+      return bytes;
+    };
+    BOOST_TEST(peak({}) == peak(ops::WeightStorage{type == StoredType::bf16 ? ops::WeightFormat::bf16 : ops::WeightFormat::f32}));
+    BOOST_TEST(peak(ops::WeightStorage{ops::WeightFormat::bf16}) < peak(ops::WeightStorage{}));
+    auto options = options_for(folder, {"Hello there", "a b c d"});
+    const Outcome unsaid = generate(options);
+    options.weights = ops::WeightStorage{};
+    const Outcome wide = generate(options);
+    for (std::size_t i = 0; i < 2; ++i)
+      BOOST_TEST(unsaid.results[i].generated.ids == wide.results[i].generated.ids, boost::test_tools::per_element());
   }
 }
 
