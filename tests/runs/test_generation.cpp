@@ -6,6 +6,7 @@
 #include <map>
 
 #include <ppengine/comm/threads.hpp>
+#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/models/data/counter_random.hpp>
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
