@@ -91,9 +91,6 @@ ServingRun::ServingRun(ServingOptions options)
   check_adapters(source_, options_.parallel);
   if (options_.parallel.data != 1)
     throw ConfigError("--dp: a server has one copy of the model; use --pp or --tp, or start several servers");
-  if ((options_.lookup || !options_.draft.empty()) && options_.parallel.pipeline > 1)
-    throw ConfigError(
-        fmt::format("--{}: guesses are checked on one pipeline rank only; leave out --pp", options_.lookup ? "lookup" : "draft"));
   if (!options_.draft.empty()) draft_ = open_draft(options_.draft, source_);
   if (source_.folder) static_cast<void>(models::ChatTemplate::load(*source_.folder));  // refuses what it cannot carry out
   static_cast<void>(source_.tokenizer());

@@ -9,15 +9,19 @@ namespace ppengine::runs {
 
 std::int64_t Generator::Impl::pages_for(std::int64_t tokens) const { return (tokens + pool.page_tokens() - 1) / pool.page_tokens(); }
 
-void Generator::Impl::add_page(Place& place, std::int32_t page) {
+void Generator::Impl::tell_page(const Place& place, std::size_t index) {
   issue({.kind = Job::page,
          .group = place.group,
          .sequence = place.sequence,
-         .position = static_cast<std::int32_t>(place.running->pages.size()),
-         .length = page,
+         .position = static_cast<std::int32_t>(index),
+         .length = place.running->pages[index],
          .positions = {}},
         {}, {});
+}
+
+void Generator::Impl::add_page(Place& place, std::int32_t page) {
   place.running->pages.push_back(page);
+  tell_page(place, place.running->pages.size() - 1);
 }
 
 void Generator::Impl::give_back_pages(Place& place, Running& running) {
@@ -49,12 +53,16 @@ void Generator::Impl::share_pages(Place& place) {
   stats.reused_tokens += static_cast<std::uint64_t>(more);
 }
 
-void Generator::Impl::keep_pages(Running& one) {
+void Generator::Impl::keep_pages(Place& place) {
   if (!options.reuse) return;
+  Running& one = *place.running;
   // The slot of the last token that fits is written again by steps that this sequence takes no part in.
   const std::int64_t tokens = whole_chunks(std::min({one.filled, one.result.prompt_tokens, options.capacity - 1}));
+  const std::vector<std::int32_t> computed = one.pages;
   pool.keep(one.request.adapter, std::span(one.request.prompt).first(static_cast<std::size_t>(tokens)),
             std::span(one.pages).first(static_cast<std::size_t>(pages_for(tokens))));
+  for (std::size_t i = 0; i < computed.size(); ++i)
+    if (one.pages[i] != computed[i]) tell_page(place, i);
 }
 
 bool Generator::Impl::make_room(Place& place, std::int64_t tokens) {
@@ -122,7 +130,7 @@ void Generator::Impl::prefill(Place& place) {
   const std::vector<std::int32_t>& from = again ? one.result.ids : one.request.prompt;
   issue(job, {}, std::span(from).subspan(static_cast<std::size_t>(again ? at - length : at), static_cast<std::size_t>(count)));
   one.filled += count;
-  if (!again) keep_pages(one);
+  if (!again) keep_pages(place);
   const std::lock_guard lock(mutex);
   stats.prefilled_tokens += static_cast<std::uint64_t>(count);
 }

@@ -1,13 +1,11 @@
-// Speculative decoding on one pipeline rank: a sequence that runs alone guesses what follows, from its own text or by a draft model, and
-// lets several tokens go through the stages together. They are chosen as without guesses, so the tokens are the same.
+// Speculative decoding: a sequence that runs alone in its group guesses what follows, from its own text or by a draft model, and lets
+// several tokens go through the stages together. They are chosen as without guesses, so the tokens are the same.
 #include <ppengine/base/error.hpp>
 #include <ppengine/runs/generator/impl.hpp>
 
 namespace ppengine::runs {
 
-bool Generator::Impl::guesses() const {
-  return (options.lookup || draft) && chain.is_first() && chain.is_last() && decoder.rotary_switch() == 0;
-}
+bool Generator::Impl::guesses() const { return (options.lookup || draft) && decoder.rotary_switch() == 0; }
 
 // The text itself first, which costs nothing.
 std::vector<std::int32_t> Generator::Impl::guess(int index, std::size_t sequence, bool& drafted) {
@@ -24,7 +22,8 @@ std::vector<std::int32_t> Generator::Impl::guess(int index, std::size_t sequence
 }
 
 bool Generator::Impl::launch_guess(int index, std::size_t sequence) {
-  Place& place = groups[static_cast<std::size_t>(index)].places[sequence];
+  Group& group = groups[static_cast<std::size_t>(index)];
+  Place& place = group.places[sequence];
   Running& one = *place.running;
   if (!guesses() || one.begins) return false;
   bool drafted = false;
@@ -33,14 +32,26 @@ bool Generator::Impl::launch_guess(int index, std::size_t sequence) {
   const std::size_t guessed = tokens.size();
   if (!make_room(place, one.position + static_cast<std::int64_t>(guessed) + 1)) return true;
   tokens.insert(tokens.begin(), one.token);
+  if (!chain.is_last()) group.message = chain.receive_choices(group.verified);
   issue({.kind = Job::verify,
          .group = index,
          .sequence = static_cast<std::int32_t>(sequence),
          .position = one.position,
          .length = static_cast<std::int32_t>(tokens.size()),
-         .positions = {}},
+         .positions = {},
+         .tokens = tokens},
         {}, tokens);
-  const std::size_t right = verified.size() - 1;
+  group.guess = {sequence, guessed, drafted};
+  in_flight.push_back(index);
+  return true;
+}
+
+void Generator::Impl::collect_guess(Group& group) {
+  const auto [sequence, guessed, drafted] = *std::exchange(group.guess, {});
+  Place& place = group.places[sequence];
+  Running& one = *place.running;
+  const auto chosen = std::span(group.verified.begin(), std::ranges::find(group.verified, -1, &Choice::token));
+  const std::size_t right = chosen.size() - 1;
   (drafted ? one.draft_pace : one.lookup_pace).judge(guessed, right);
   {
     const std::lock_guard lock(mutex);
@@ -49,11 +60,10 @@ bool Generator::Impl::launch_guess(int index, std::size_t sequence) {
     (drafted ? stats.drafted_tokens : stats.guessed_tokens) += guessed;
     (drafted ? stats.right_drafts : stats.right_guesses) += right;
   }
-  if (is_cancelled(one.number)) return release(place, Finish::cancelled), true;
+  if (is_cancelled(one.number)) return release(place, Finish::cancelled);
   const auto now = Clock::now();
-  for (const Choice& choice : std::vector<Choice>(verified))
-    if (!take(place, choice, now)) break;
-  return true;
+  for (const Choice& choice : chosen)
+    if (!take(place, choice, now)) return;
 }
 
 }  // namespace ppengine::runs

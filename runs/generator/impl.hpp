@@ -65,10 +65,18 @@ struct Chooser {
   std::size_t prompt = 0;
 };
 
+// Tokens of one sequence that were guessed and are on their way through the stages.
+struct Guess {
+  std::size_t sequence = 0, tokens = 0;
+  bool drafted = false;
+};
+
 struct Group {
   std::vector<Place> places;      // first rank
+  std::optional<Guess> guess;     // first rank: that is on its way in place of a step
   std::vector<Chooser> choosers;  // last rank
   std::vector<Choice> choices;    // of the last step
+  std::vector<Choice> verified;   // of the last Job::verify, ended by one without a token
   comm::Pending message;          // that carries them
 };
 
@@ -90,7 +98,6 @@ struct Generator::Impl {
   std::vector<Group> groups;
   std::deque<int> in_flight;
   std::vector<std::int32_t> ids, positions, shared_tokens;
-  std::vector<Choice> verified;  // of the last Job::verify
   Job shared_job;
 
   mutable std::mutex mutex;  // of what follows
@@ -124,6 +131,7 @@ struct Generator::Impl {
         group.places.push_back({static_cast<std::int32_t>(&group - groups.data()), static_cast<std::int32_t>(i)});
       group.choosers.resize(sequences);
       group.choices.resize(sequences);
+      group.verified.resize(engine::Decoder::most_verified);
     }
     ids.resize(sequences);
     positions.resize(sequences);
@@ -201,13 +209,17 @@ struct Generator::Impl {
   // Tokens that were guessed go through the stages behind the last one; they are chosen one by one until a guess is wrong.
   void verify(const Job& job, Group& group, std::span<const std::int32_t> tokens) {
     const std::span<float> logits = decoder.verify(job.group, job.sequence, job.position, job.length, tokens);
-    verified.clear();
-    const auto width = static_cast<std::size_t>(vocabulary), sequence = static_cast<std::size_t>(job.sequence);
-    for (std::size_t i = 0; chooses() && i < tokens.size(); ++i) {
+    if (!chooses()) return;
+    group.message.wait();
+    for (Choice& choice : group.verified) choice.token = -1;
+    const auto width = static_cast<std::size_t>(vocabulary), sequence = static_cast<std::size_t>(job.sequence),
+               count = static_cast<std::size_t>(job.length);
+    for (std::size_t i = 0; i < count; ++i) {
       choose(group, sequence, logits.subspan(i * width, width));
-      verified.push_back(group.choices[sequence]);
-      if (verified.back().complete || i + 1 == tokens.size() || verified.back().token != tokens[i + 1]) return;
+      group.verified[i] = group.choices[sequence];
+      if (group.verified[i].complete || i + 1 == count || group.verified[i].token != job.tokens[i + 1]) break;
     }
+    if (!chain.is_first()) group.message = chain.send_choices(group.verified);
   }
 
   // One more token for the sequences that take part; then all choices of the group go back, with those of prefills.
@@ -249,11 +261,12 @@ struct Generator::Impl {
   std::int64_t pages_for(std::int64_t tokens) const;
   std::int64_t whole_chunks(std::int64_t tokens) const;
   void add_page(Place& place, std::int32_t page);
+  void tell_page(const Place& place, std::size_t index);
   void give_back_pages(Place& place, Running& running);
   // Beginnings of the prompt that another request has computed, running or not, become this one's too.
   void share_pages(Place& place);
   // And what this one has computed is there for others.
-  void keep_pages(Running& one);
+  void keep_pages(Place& place);
   // Pages for so many tokens of a sequence; others may have to make room for it. False where it had to itself.
   bool make_room(Place& place, std::int64_t tokens);
   Place& youngest();
@@ -270,9 +283,10 @@ struct Generator::Impl {
   bool prefill_some(int index);
   // Sends a group through the stages once where there is anything to do; true where something was done.
   bool launch(int index);
-  // One sequence alone (generator_guess.cpp): guesses what follows, and lets several tokens go through the stages together. True where that
+  // One sequence alone (guess.cpp): guesses what follows, and lets several tokens go through the stages together. True where that
   // was done.
   bool launch_guess(int index, std::size_t sequence);
+  void collect_guess(Group& group);
   bool guesses() const;
   std::vector<std::int32_t> guess(int index, std::size_t sequence, bool& drafted);
   // A token was chosen; false where the request has left its place with it.

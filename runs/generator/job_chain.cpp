@@ -12,7 +12,7 @@ namespace {
 
 enum Tag : int { job_tag = engine::Decoder::first_free_tag, beginning_tag, tokens_tag };
 
-constexpr std::size_t fixed_words = 6;  // of a job, before the positions
+constexpr std::size_t fixed_words = 8;  // of a job, before the positions and tokens
 
 struct Fixed {  // of a beginning, before what has any length
   SamplingOptions sampling;
@@ -64,14 +64,18 @@ void read_beginning(std::span<const std::byte> from, Beginning& to) {
 }  // namespace
 
 JobChain::JobChain(comm::Communicator& ranks, std::int64_t sequences, comm::Communicator* tensor)
-    : ranks_(ranks), tensor_(tensor), incoming_(fixed_words + static_cast<std::size_t>(sequences)), shared_(incoming_.size() + 1) {
+    : ranks_(ranks),
+      tensor_(tensor),
+      incoming_(fixed_words + static_cast<std::size_t>(sequences + engine::Decoder::most_verified)),
+      shared_(incoming_.size() + 1) {
   for (Outgoing& one : outgoing_) one.job.resize(incoming_.size());
 }
 
 void JobChain::write(const Job& job, std::vector<std::int32_t>& words) const {
-  const std::array<std::int32_t, fixed_words> fixed{job.kind, job.group, job.sequence, job.position, job.length, job.whole};
-  std::ranges::copy(fixed, words.begin());
-  std::ranges::copy(job.positions, words.begin() + fixed_words);
+  const auto positions = static_cast<std::int32_t>(job.positions.size()), tokens = static_cast<std::int32_t>(job.tokens.size());
+  const std::array<std::int32_t, fixed_words> fixed{job.kind,   job.group, job.sequence, job.position,
+                                                    job.length, job.whole, positions,    tokens};
+  std::ranges::copy(job.tokens, std::ranges::copy(job.positions, std::ranges::copy(fixed, words.begin()).out).out);
 }
 
 void JobChain::read(const std::vector<std::int32_t>& words, Job& job) const {
@@ -81,7 +85,9 @@ void JobChain::read(const std::vector<std::int32_t>& words, Job& job) const {
   job.position = words[3];
   job.length = words[4];
   job.whole = words[5];
-  job.positions.assign(words.begin() + fixed_words, words.begin() + static_cast<std::ptrdiff_t>(incoming_.size()));
+  const auto positions = words.begin() + fixed_words, tokens = positions + words[6];
+  job.positions.assign(positions, tokens);
+  job.tokens.assign(tokens, tokens + words[7]);
 }
 
 void JobChain::share(Job& job, std::vector<std::int32_t>& tokens) {

@@ -33,6 +33,7 @@ struct Job {
   std::int32_t length = 0;    // prefill, verify, replay: tokens; step: sequences of the group, from the first on; begin: bytes that follow;
                               // page: its number
   std::vector<std::int32_t> positions;  // step: of every sequence of the group; ~p: takes no part, and position p is free
+  std::vector<std::int32_t> tokens{};   // verify: those that go in, which the rank that chooses compares with
   std::int32_t whole = 0;               // prefill, replay: tokens of the sequence; begin: the adapter
 };
 

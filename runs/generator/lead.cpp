@@ -234,6 +234,7 @@ bool Generator::Impl::take(Place& place, const Choice& choice, Clock::time_point
 void Generator::Impl::collect(int index) {
   Group& group = groups[static_cast<std::size_t>(index)];
   group.message.wait();
+  if (group.guess) return collect_guess(group);
   const auto now = Clock::now();
   for (std::size_t i = 0; i < group.places.size(); ++i) {
     Place& place = group.places[i];

@@ -58,7 +58,7 @@ void PagePool::forget(std::int32_t page) {
   unused_.push_back(page);
 }
 
-void PagePool::keep(int adapter, std::span<const std::int32_t> tokens, std::span<const std::int32_t> pages) {
+void PagePool::keep(int adapter, std::span<const std::int32_t> tokens, std::span<std::int32_t> pages) {
   std::int32_t before = root(adapter);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     const auto own = tokens.subspan(i * static_cast<std::size_t>(page_tokens_), static_cast<std::size_t>(page_tokens_));
@@ -68,8 +68,12 @@ void PagePool::keep(int adapter, std::span<const std::int32_t> tokens, std::span
       at(pages[i]).is_kept = true;
       at(pages[i]).key = found;
       if (before > 0) ++at(before).children;
+    } else if (found->second != pages[i]) {
+      hold(found->second);
+      release(pages[i]);
+      pages[i] = found->second;
     }
-    before = found->second;  // another sequence may have computed the same
+    before = pages[i];
   }
 }
 

@@ -22,8 +22,9 @@ class PagePool {
   void release(std::int32_t page);
 
   // The tokens of these pages, from a prompt's beginning on, are in the cache: others may share them from now on, and they stay when nobody
-  // has them, until they are needed. adapter: what they were computed with.
-  void keep(int adapter, std::span<const std::int32_t> tokens, std::span<const std::int32_t> pages);
+  // has them, until they are needed. adapter: what they were computed with. Where another sequence has computed the same before, its pages
+  // take the place of these, which are released: whoever has a kept page has those that it follows.
+  void keep(int adapter, std::span<const std::int32_t> tokens, std::span<std::int32_t> pages);
   // The kept pages that a prompt begins with.
   std::vector<std::int32_t> find(int adapter, std::span<const std::int32_t> tokens);
 

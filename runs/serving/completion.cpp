@@ -121,7 +121,6 @@ void Completion::finish(std::size_t index, const Generated& result) {
   if (over_) return;
   State& state = states_[index];
   state.result = result;
-  state.finished = true;
   const double waited = std::chrono::duration<double>(Clock::now() - arrived_).count() - result.prefill_seconds - result.decode_seconds;
   setup_.metrics->finished(std::max(0.0, waited), result);
   if (state.decoder) {
@@ -175,7 +174,7 @@ Json Completion::usage() const {
 }
 
 // Chat: a list of tokens as they are. Completions: four lists.
-Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) const {
+Json Completion::logprobs_json(const Json& tokens, std::size_t& offset) const {
   if (!setup_.request.shows_logprobs) return nullptr;
   if (setup_.request.chat) return {{"content", tokens}, {"refusal", nullptr}};
   Json names = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
@@ -185,9 +184,11 @@ Json Completion::logprobs_json(const Json& tokens, std::size_t first_offset) con
     Json top = Json::object();
     for (const Json& each : token["top_logprobs"])  // parts of characters look alike: the likeliest one stays
       if (const auto& name = each["token"].get_ref<const std::string&>(); !top.contains(name)) top[name] = each["logprob"];
+    // The chosen token is always among them, so that there may be one more than was asked for.
+    if (const auto& name = token["token"].get_ref<const std::string&>(); !top.contains(name)) top[name] = token["logprob"];
     tops.push_back(std::move(top));
-    offsets.push_back(first_offset);
-    first_offset += characters(token["token"].get_ref<const std::string&>());
+    offsets.push_back(offset);
+    offset += characters(token["token"].get_ref<const std::string&>());
   }
   return {{"tokens", names}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
 }
@@ -224,7 +225,8 @@ Json Completion::choice_json(std::size_t index, std::size_t shown_as) const {
     const std::string prompt = !setup_.request.echo ? "" : setup_.tokenizer ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "";
     choice["text"] = prompt + state.text;
   }
-  choice["logprobs"] = logprobs_json(state.tokens, 0);
+  std::size_t offset = 0;
+  choice["logprobs"] = logprobs_json(state.tokens, offset);
   choice["finish_reason"] = reason_of(state);
   return choice;
 }
@@ -235,7 +237,7 @@ std::string Completion::call_id(std::size_t index) const { return states_.size()
 
 Json Completion::delta(std::size_t index, const std::string& piece, bool has_tokens, bool finished) const {
   const State& state = states_[index];
-  const bool begins = state.offsets.empty();
+  const bool begins = !state.streamed;
   Json delta = Json::object();
   if (begins) delta["role"] = "assistant";
   if (setup_.request.tool_use == ToolUse::one_tool) {  // the name first, then the arguments as they grow
@@ -258,12 +260,11 @@ void Completion::stream(std::size_t index, const std::string& piece, const char*
   if (setup_.request.chat) {
     choice["delta"] = delta(index, piece, !tokens.empty(), finish_reason);
   } else {
-    const bool echoes = setup_.request.echo && state.offsets.empty() && setup_.tokenizer;
+    const bool echoes = setup_.request.echo && !state.streamed && setup_.tokenizer;
     choice["text"] = (echoes ? setup_.tokenizer->decode(setup_.prompts[state.prompt]) : "") + piece;
   }
-  const std::size_t offset = state.offsets.empty() ? 0 : state.offsets.back();
-  state.offsets.assign(1, offset + characters(piece));
-  choice["logprobs"] = tokens.empty() ? Json() : logprobs_json(tokens, offset);
+  state.streamed = true;
+  choice["logprobs"] = tokens.empty() ? Json() : logprobs_json(tokens, state.offset);
   choice["finish_reason"] = finish_reason ? Json(finish_reason) : Json();
   data["choices"] = Json::array({std::move(choice)});
   if (setup_.request.include_usage) data["usage"] = nullptr;

@@ -49,10 +49,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::size_t seen = 0;  // bytes of the text that were shown as text
     std::vector<ToolCall> called;
     Json tokens = Json::array(), unsent = Json::array();  // log probabilities: all, and those not streamed yet
-    std::vector<std::size_t> offsets;
-    double logprob = 0;  // of all its tokens
+    std::size_t offset = 0;                               // of the next token's text, where they are streamed
+    double logprob = 0;                                   // of all its tokens
     Generated result;
-    bool finished = false, begun = false;
+    bool begun = false, streamed = false;
     explicit State(const std::vector<std::string>& stop_strings) : stops(stop_strings) {}
   };
   using Clock = std::chrono::steady_clock;
@@ -65,7 +65,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Json delta(std::size_t index, const std::string& piece, bool has_tokens, bool finished) const;
   std::string call_id(std::size_t index) const;
   Json token_json(std::int32_t id, float logprob) const;
-  Json logprobs_json(const Json& tokens, std::size_t first_offset) const;
+  // offset: of the first one's text; that behind the last one comes back.
+  Json logprobs_json(const Json& tokens, std::size_t& offset) const;
   Json choice_json(std::size_t index, std::size_t shown_as) const;
   std::vector<std::size_t> best() const;
   Json usage() const;

@@ -30,6 +30,8 @@ const char* reason(int status) {
   return text.empty() ? "Unknown" : text.data();
 }
 
+constexpr std::chrono::seconds linger_time{5};  // for a client to read why its request was refused before it was read
+
 class Session;
 
 struct Shared {
@@ -104,6 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   void refuse(int status, const std::string& what) {
     const std::string body = fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error","param":null,"code":null}}}})", what);
+    lingers_ = true;
     write_all(fmt::format("HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
                           reason(status), body.size(), body));
     finish_answer(false);
@@ -146,7 +149,7 @@ class Session : public std::enable_shared_from_this<Session> {
         answering_ = false;
         --shared_.answering;
       }
-      if (!keep_) return close();
+      if (!keep_) return lingers_ ? linger() : close();
       Code ignored;
       stream_.socket().cancel(ignored);  // the watch
       return asio::post(stream_.get_executor(), [self = shared_from_this()] { self->closed_ ? void() : self->read(); });
@@ -167,6 +170,20 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
+  // What is still coming is read and dropped: a connection that is closed with unread data is reset, and the client may lose the answer.
+  void linger() {
+    Code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(linger_time);
+    sending_.resize(std::size_t{64} << 10);
+    drop_input();
+  }
+  void drop_input() {
+    stream_.async_read_some(asio::buffer(sending_), [self = shared_from_this()](Code error, std::size_t) {
+      if (!self->closed_) error ? self->close() : self->drop_input();
+    });
+  }
+
   void leave_list() {
     if (in_list_) shared_.reading.erase(place_);
     in_list_ = false;
@@ -180,7 +197,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::function<void()> gone_;
   std::list<Session*>::iterator place_;
   bool in_list_ = false;
-  bool writing_ = false, finished_ = false, keep_ = false, closed_ = false, answering_ = false;
+  bool writing_ = false, finished_ = false, keep_ = false, lingers_ = false, closed_ = false, answering_ = false;
 };
 
 class SessionReply final : public Reply {

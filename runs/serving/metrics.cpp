@@ -44,6 +44,7 @@ void Metrics::first_token(double seconds) {
 void Metrics::finished(double queue_seconds, const Generated& result) {
   const std::lock_guard lock(mutex_);
   queue_.add(queue_seconds);
+  generation_.add(result.prefill_seconds + result.decode_seconds);
   prompt_tokens_ += static_cast<std::uint64_t>(result.prompt_tokens);
   generated_tokens_ += result.ids.size();
   ++finishes_[finish_name(result.finish)];
@@ -80,6 +81,7 @@ std::string Metrics::text(const GeneratorStats& now, std::size_t connections, st
   out += single("ppengine_connections", "gauge", "Connections of clients", connections);
   out += first_token_.text("ppengine_time_to_first_token_seconds", "From a request's arrival to its first token");
   out += per_token_.text("ppengine_time_per_token_seconds", "Mean time between two tokens of a sequence");
+  out += generation_.text("ppengine_generation_seconds", "From a sequence's place in the cache to its last token");
   return out + queue_.text("ppengine_queue_seconds", "From a request's arrival to its place in the cache");
 }
 

@@ -32,7 +32,7 @@ class Metrics {
  private:
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, std::uint64_t> answers_;
-  Histogram first_token_, per_token_, queue_;
+  Histogram first_token_, per_token_, queue_, generation_;
   std::map<std::string, std::uint64_t> finishes_;
   std::uint64_t prompt_tokens_ = 0, generated_tokens_ = 0;
 };

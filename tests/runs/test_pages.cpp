@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_SUITE(pages)
 BOOST_AUTO_TEST_CASE(a_pool_gives_takes_back_and_keeps) {
   PagePool pool(5, 2);
   const Ids tokens{1, 2, 3, 4, 5, 6};
-  const Ids mine{pool.take(), pool.take(), pool.take()};
+  Ids mine{pool.take(), pool.take(), pool.take()};
   BOOST_TEST(pool.available() == 1);
   pool.keep(-1, tokens, mine);
   BOOST_TEST(pool.find(-1, Ids{1, 2, 3, 4, 9, 9}) == (Ids{mine[0], mine[1]}), boost::test_tools::per_element());
@@ -102,14 +102,31 @@ BOOST_AUTO_TEST_CASE(a_pool_gives_takes_back_and_keeps) {
 
 BOOST_AUTO_TEST_CASE(a_pool_counts_equal_prompts_of_two_sequences_once) {
   PagePool pool(7, 2);
-  const Ids tokens{1, 2, 3, 4}, first{pool.take(), pool.take()}, second{pool.take(), pool.take()};
+  const Ids tokens{1, 2, 3, 4};
+  Ids first{pool.take(), pool.take()}, second{pool.take(), pool.take()};
   pool.keep(-1, tokens, first);
   pool.keep(-1, tokens, second);
+  BOOST_TEST(second == first, boost::test_tools::per_element());
+  BOOST_TEST(pool.available() == 4);  // what the second had computed is free
   BOOST_TEST(pool.kept() == 2);
   for (const std::int32_t page : second) pool.release(page);
   for (const std::int32_t page : first) pool.release(page);
   BOOST_TEST(pool.available() == 6);
   BOOST_TEST(pool.find(-1, tokens) == first, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_gives_as_many_pages_as_are_available) {
+  PagePool pool(8, 2);
+  const Ids tokens{1, 2, 3, 4};
+  Ids first{pool.take()}, second{pool.take(), pool.take()};
+  pool.keep(-1, std::span(tokens).first(2), first);
+  pool.keep(-1, tokens, second);  // its second page follows the first one's
+  pool.release(first[0]);
+  const std::int64_t available = pool.available();
+  std::int64_t given = 0;
+  while (pool.take() >= 0) ++given;
+  BOOST_TEST(given == available);
+  BOOST_TEST(pool.find(-1, tokens) == second, boost::test_tools::per_element());  // still held, and so is its beginning
 }
 
 BOOST_AUTO_TEST_CASE(with_few_pages_come_the_same_tokens) {

@@ -182,29 +182,33 @@ BOOST_AUTO_TEST_CASE(a_stream_has_the_same_text_in_events) {
 BOOST_AUTO_TEST_CASE(guesses_change_nothing) {
   const std::string alone = generated("1,2,3,4", 100);
   const int port = free_port();
-  const Outcome outcome = serve(port, {"--lookup"}, [&] {
-    BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 100}, {"temperature", 0}})) == alone);
-    // Of two tokens alone: the text repeats itself again and again, and not always in the same way.
-    const Json drawn{{"prompt", {1, 2}}, {"max_tokens", 60}, {"temperature", 1}, {"seed", 3}, {"logit_bias", {{"7", 60}, {"8", 60}}}};
-    const std::string guessed = text_of(post(port, "/v1/completions", drawn));
-    Json two = drawn;  // side by side nothing is guessed
-    two["prompt"] = Json::array({Json::array({1, 2}), Json::array({1, 2})});
-    BOOST_TEST(text_of(post(port, "/v1/completions", two)) == guessed);
-    const std::string metrics = request(port, "GET", "/metrics").body;
-    BOOST_TEST(metrics.find("ppengine_right_guesses_total 0\n") == std::string::npos);
-  });
-  BOOST_TEST(outcome.code == 0, outcome.err);
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome = serve(port, {"--lookup", "--pp", ranks}, [&] {
+      BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 100}, {"temperature", 0}})) == alone);
+      // Of two tokens alone: the text repeats itself again and again, and not always in the same way.
+      const Json drawn{{"prompt", {1, 2}}, {"max_tokens", 60}, {"temperature", 1}, {"seed", 3}, {"logit_bias", {{"7", 60}, {"8", 60}}}};
+      const std::string guessed = text_of(post(port, "/v1/completions", drawn));
+      Json four = drawn;  // side by side, two in a group, nothing is guessed
+      four["prompt"] = Json::array({Json::array({1, 2}), Json::array({1, 2}), Json::array({1, 2}), Json::array({1, 2})});
+      BOOST_TEST(text_of(post(port, "/v1/completions", four)) == guessed);
+      const std::string metrics = request(port, "GET", "/metrics").body;
+      BOOST_TEST(metrics.find("ppengine_right_guesses_total 0\n") == std::string::npos);
+    });
+    BOOST_TEST(outcome.code == 0, outcome.err);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_draft_changes_nothing) {
   const std::string alone = generated("1,2,3,4", 60);
   const int port = free_port();
-  const Outcome outcome = serve(port, {"--draft", "tiny", "--lookup"}, [&] {
-    BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 60}, {"temperature", 0}})) == alone);
-    const std::string metrics = request(port, "GET", "/metrics").body;
-    BOOST_TEST(metrics.find("ppengine_accepted_drafts_total 0\n") == std::string::npos);
-  });
-  BOOST_TEST(outcome.code == 0, outcome.err);
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome = serve(port, {"--draft", "tiny", "--lookup", "--pp", ranks}, [&] {
+      BOOST_TEST(text_of(post(port, "/v1/completions", {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 60}, {"temperature", 0}})) == alone);
+      const std::string metrics = request(port, "GET", "/metrics").body;
+      BOOST_TEST(metrics.find("ppengine_accepted_drafts_total 0\n") == std::string::npos);
+    });
+    BOOST_TEST(outcome.code == 0, outcome.err);
+  }
   const Outcome other = run({"serve", "--model", "tiny", "--draft", "mid", "--port", std::to_string(port)});
   BOOST_TEST(other.code == 2);
   BOOST_TEST(other.err.find("--draft mid: it has 8192 tokens") != std::string::npos, other.err);
@@ -328,6 +332,7 @@ BOOST_AUTO_TEST_CASE(bad_requests_are_refused_and_others_do_not_notice) {
     BOOST_TEST(request(port, "GET", "/nothing").status == 404);
     const int large = connect_to(port);
     send_all(large, "POST /v1/completions HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n");
+    send_all(large, std::string(std::size_t{8} << 20, 'x'));  // a client that reads when it has sent everything
     BOOST_TEST(read_all(large).find("HTTP/1.1 413") == 0u);
     const int noise = connect_to(port);
     send_all(noise, std::string("\x16\x03\x01 nothing that is HTTP\r\n\r\n"));
