@@ -122,7 +122,7 @@ class CpuConvolution final : public Convolution {
  private:
   // With steps of one, the gradient of the input is a convolution of that of the output, with the window mirrored: no sums in memory, but
   // the weight has to be turned, which pays for many pixels.
-  static constexpr int64_t many_pixels = 1024;
+  static constexpr int64_t many_pixels = 512;
   static bool can_be_mirrored(const ConvolutionSpec& s) {
     for (size_t i = 0; i < s.src.size(); ++i)
       if (s.stride[i] != 1 || s.padding[i] > (s.kernel[i] - 1) * s.dilation[i] ||
