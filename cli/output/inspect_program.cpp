@@ -68,9 +68,11 @@ void print_text(const runs::ProgramInspection& found) {
   print_result("run as\n");
   const std::map<std::string, const char*> by{{"linear", "oneDNN or own"},
                                               {"matmul", "oneDNN or SYCL"},
-                                              {"convolution", "oneDNN"},
+                                              {"convolution", "own or oneDNN"},
                                               {"layer_norm", "oneDNN or own"},
                                               {"rms_norm", "oneDNN or own"},
+                                              {"group_norm", "own or generated kernels"},
+                                              {"batch_norm", "own or generated kernels"},
                                               {"attention", "oneDNN or own"},
                                               {"causal_attention", "oneDNN or own"},
                                               {"activation", "oneDNN or own"},

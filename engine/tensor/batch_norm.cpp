@@ -1,5 +1,5 @@
-// Batch norm over [batch, channels, ...]: measured in training, over one rank's microbatch or over those of all data-parallel ranks;
-// running statistics otherwise.
+// Batch norm over [batch, channels, ...]: measured in training, over one rank's microbatch, over those of all data-parallel ranks, or over
+// each sample alone (instance norm); running statistics otherwise.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -29,14 +29,17 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
   const TensorRef src = dense(read(from));
   if (!src.shape[1].constant())
     throw ConfigError(fmt::format("batch_norm: only the first dimension may be the batch, not {}", src.shape[1].text()));
-  const std::int64_t channels = src.shape[1].fixed;
-  const Dim spatial = count_of({src.shape.begin() + 2, src.shape.end()}), per_channel = src.shape[0] * spatial;
+  const std::int64_t tracked = src.shape[1].fixed;
+  const Dim spatial = count_of({src.shape.begin() + 2, src.shape.end()});
   const bool affine = how.gamma.exists(), tracks = how.mean.exists();
   std::vector<int> parameters;
   if (affine) parameters = {how.gamma.parameter, how.beta.parameter};
   const auto compile = [=](const TensorCompile& c) {
-    const std::int64_t samples = c.samples, n = src.shape[0].at(samples), s = spatial.at(samples), count = per_channel.at(samples);
     const bool measures = (how.training && c.options.training) || !tracks, updates = how.training && c.options.training && tracks;
+    // A sample's channels that are measured alone are channels of a single sample.
+    const std::int64_t batch = src.shape[0].at(c.samples), s = spatial.at(c.samples);
+    const bool alone = how.per_sample && measures;
+    const std::int64_t n = alone ? 1 : batch, channels = alone ? batch * tracked : tracked, count = n * s;
     const std::vector<std::int64_t> dims{n, channels, s};
     const std::size_t bytes = static_cast<std::size_t>(channels) * sizeof(float);
     // Running statistics are no parameters of this node, which would ask for their gradients: they are looked up as another node's.
@@ -82,17 +85,30 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
       }
       if (updates) {
         const auto [running_mean, running_variance] = running(emit);
-        const Access one = dense_access({channels});
+        BufferId mean_of_all = mean, variance_of_all = variance;
+        if (alone) {
+          mean_of_all = emit.workspace(static_cast<std::size_t>(tracked) * sizeof(float));
+          variance_of_all = emit.workspace(static_cast<std::size_t>(tracked) * sizeof(float));
+          const Launch mean_of_samples =
+              make_reduce(emit.kernels(), {.kept = {tracked},
+                                           .reduced = {batch},
+                                           .inputs = {{0, {1, tracked}, 'f'}},
+                                           .scale = 1.0f / static_cast<float>(std::max<std::int64_t>(batch, 1))});
+          emit_launch(emit, true, mean_of_samples, {mean}, {mean_of_all});
+          emit_launch(emit, true, mean_of_samples, {variance}, {variance_of_all});
+        }
+        const Access one = dense_access({tracked});
         const Launch update =
-            make_map(emit.kernels(), {.dims = {channels},
+            make_map(emit.kernels(), {.dims = {tracked},
                                       .inputs = {one, one, one, one},
                                       .outputs = {one, one},
                                       .code = fmt::format("      r0 = v2 * {0} + v0 * {1}; r1 = v3 * {0} + v1 * {1} * s;\n",
                                                           number_text(1.0 - how.momentum), number_text(how.momentum))});
-        emit.forward({mean, variance, running_mean, running_variance}, {running_mean, running_variance}, [=](const Run& run) {
-          const double all = double(count) * (run.data ? run.data->size() : 1), unbiased = all / std::max(all - 1.0, 1.0);
+        const std::vector<BufferId> read{mean_of_all, variance_of_all, running_mean, running_variance};
+        emit.forward(read, {running_mean, running_variance}, [=](const Run& run) {
+          const double all = double(count) * (run.data && !alone ? run.data->size() : 1), unbiased = all / std::max(all - 1.0, 1.0);
           update(run.stream,
-                 {run.at(mean), run.at(variance), run.at(running_mean), run.at(running_variance), run.at(running_mean),
+                 {run.at(mean_of_all), run.at(variance_of_all), run.at(running_mean), run.at(running_variance), run.at(running_mean),
                   run.at(running_variance)},
                  static_cast<float>(unbiased));
         });
@@ -177,7 +193,7 @@ TensorRef TensorBuilder::batch_norm(const TensorRef& from, const BatchNorm& how)
                                   [count = count_of(src.shape)](std::int64_t samples) { return 10.0 * double(count.at(samples)); });
   if (tracks)  // keeps them in the stage; nothing ever runs it, so that no gradient and no update reaches them
     add_node(
-        "running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {channels}, 'f',
+        "running_statistics", {}, {how.mean.parameter, how.variance.parameter}, {tracked}, 'f',
         [](const TensorCompile&) { return TensorEmission{[](Emitter&) {}, [](Emitter&) {}}; }, [](std::int64_t) { return 0.0; });
   return made;
 }

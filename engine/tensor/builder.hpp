@@ -106,6 +106,9 @@ class TensorBuilder {
   TensorRef layer_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, const TensorRef& beta, double epsilon);
   // src / sqrt(mean(src²) + epsilon) · (gamma + shift) over the last `width` elements; gamma: a parameter.
   TensorRef rms_norm(const TensorRef& src, std::int64_t width, const TensorRef& gamma, double shift, double epsilon);
+  // src [batch, heads, tokens, width] · cosines + (its halves exchanged, the first one negated) · sines. Cosines and sines want no
+  // gradient.
+  TensorRef rotary(const TensorRef& src, const TensorRef& cosines, const TensorRef& sines);
   TensorRef softmax(const TensorRef& src, int dim);
   // softmax(scale · q·kᵀ)·v over [batch, heads, tokens, width], where attends() says so: as many queries as keys, and fewer key heads than
   // query heads only with a causal mask. Views of projections are read where they lie.
@@ -142,8 +145,11 @@ class TensorBuilder {
     bool training = true;
     double momentum = 0.1, epsilon = 1e-5;
     bool over_ranks = false;  // statistics of all data-parallel ranks together (Run::data)
+    bool per_sample = false;  // instance norm: each sample is measured alone; running statistics follow their mean
   };
   TensorRef batch_norm(const TensorRef& src, const BatchNorm& how);
+  // gamma and beta: parameters, both or none.
+  TensorRef group_norm(const TensorRef& src, std::int64_t groups, const TensorRef& gamma, const TensorRef& beta, double epsilon);
 
   // A buffer that the program changes, as it was when a microbatch came; and its new value, which training keeps for the next one.
   TensorRef state(int parameter);

@@ -65,12 +65,8 @@ TensorRef Arguments::tensor(const char* name) const {
       return lowering_.build_.full({}, argument->numbers[0], 'f');
     case Kind::boolean:
       return lowering_.build_.full({}, argument->boolean ? 1.0 : 0.0, 'b');
-    case Kind::integer: {
-      const Dim value = dim_of(argument->integers[0]);
-      if (value.constant()) return lowering_.build_.full({}, static_cast<double>(value.fixed), 'i');
-      // A size that grows with the batch, as a number: the last of 0, 1, 2, ...
-      return lowering_.build_.reshape(lowering_.build_.slice(lowering_.build_.arange(value + Dim(1), 0, 1, 'i'), 0, value, 1), {});
-    }
+    case Kind::integer:
+      return lowering_.number_of(dim_of(argument->integers[0]));
     default:
       refuse(fmt::format("has an argument '{}' that is not supported", name));
   }

@@ -146,63 +146,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     const TensorRef total = build_.sum(build_.apply("sycl::exp($0 - $1)", {"$g * $r", ""}, {x, most}), dims, true);
     return one(build_.reshape(build_.apply("$0 + sycl::log($1)", {"", "$g / $1"}, {most, total}), in.out_shape()));
   }
-  if (op == "layer_norm") {
-    std::int64_t width = 1;
-    for (std::int64_t size : in.integers("normalized_shape")) width *= size;
-    return one(
-        build_.layer_norm(in.tensor("input"), width, in.tensor_or_none("weight"), in.tensor_or_none("bias"), in.number("eps", 1e-5)));
-  }
-  if (op == "rms_norm") {
-    std::int64_t width = 1;
-    for (std::int64_t size : in.integers("normalized_shape")) width *= size;
-    const TensorRef src = in.tensor("input"), x = build_.reshape(src, {count_of(src.shape) / Dim(width), width});
-    const std::string eps = number_text(in.number("eps", 1.1920929e-07));
-    if (options_.patterns && in.has("weight") && in.tensor("weight").parameter >= 0 && in.tensor("weight").dense())
-      return one(build_.rms_norm(src, width, in.tensor("weight"), 0.0, in.number("eps", 1.1920929e-07)));
-    const TensorRef square = build_.mean(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {x}), {1}, true);
-    TensorRef y =
-        build_.apply(fmt::format("$0 / sycl::sqrt($1 + {})", eps),
-                     {fmt::format("$g / sycl::sqrt($1 + {})", eps), fmt::format("-0.5f * $g * $r / ($1 + {})", eps)}, {x, square});
-    if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), {width})});
-    return one(build_.reshape(y, src.shape));
-  }
-  if (op == "group_norm" || op == "instance_norm") {
-    const TensorRef src = in.tensor("input");
-    if (op == "instance_norm" && in.has("running_mean")) Arguments::refuse("tracks statistics");
-    const Dim channels = src.shape[1], groups = op == "group_norm" ? Dim(in.integer("num_groups", 1)) : channels;
-    const Dim rows = src.shape[0] * groups;
-    const std::int64_t width = (count_of(src.shape) / rows).fixed;
-    TensorRef y = build_.reshape(build_.layer_norm(build_.reshape(src, {rows, width}), width, {}, {}, in.number("eps", 1e-5)), src.shape);
-    Dims by_channel(src.shape.size(), Dim(1));
-    by_channel[1] = channels;
-    if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), by_channel)});
-    if (in.has("bias")) y = build_.apply("$0 + $1", {"$g", "$g"}, {y, build_.reshape(in.tensor("bias"), by_channel)});
-    return one(y);
-  }
-  if (op == "batch_norm" || op == "_native_batch_norm_legit_functional" || op == "cudnn_batch_norm") {
-    if (in.tensor("input").rank() < 2) Arguments::refuse("has no channels");
-    engine::TensorBuilder::BatchNorm how;
-    const auto buffer = [&](const char* name) -> TensorRef {
-      if (!in.has(name)) return {};
-      const auto found = buffers_.find(in.first_name(name));
-      if (found == buffers_.end()) Arguments::refuse(fmt::format("its {} is no buffer", name));
-      return build_.parameter(parameter_of(found->second, true));
-    };
-    how.gamma = in.tensor_or_none("weight"), how.beta = in.tensor_or_none("bias");
-    how.mean = buffer("running_mean"), how.variance = buffer("running_var");
-    how.training = in.boolean("training", false), how.momentum = in.number("momentum", 0.1), how.epsilon = in.number("eps", 1e-5);
-    how.over_ranks = options_.sync_batchnorm;
-    const TensorRef gamma = how.gamma, beta = how.beta;
-    const bool plain = gamma.exists() == beta.exists() && (!gamma.exists() || (gamma.parameter >= 0 && beta.parameter >= 0));
-    if (plain) return one(build_.batch_norm(in.tensor("input"), how));
-    how.gamma = how.beta = {};
-    TensorRef y = build_.batch_norm(in.tensor("input"), how);
-    Dims by_channel(y.shape.size(), Dim(1));
-    by_channel[1] = y.shape[1];
-    if (gamma.exists()) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(gamma, by_channel)});
-    if (beta.exists()) y = build_.apply("$0 + $1", {"$g", "$g"}, {y, build_.reshape(beta, by_channel)});
-    return one(y);
-  }
   if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" ||
       op == "conv_transpose3d" || op == "convolution") {
     TensorRef x = in.tensor("input");
@@ -271,16 +214,6 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
     if (in.has("divisor_override")) Arguments::refuse("has a divisor of its own");
     return one(
         build_.reshape(op.starts_with("max") ? build_.max_pool(x, o, height, width) : build_.average_pool(x, o, height, width), out));
-  }
-  if (op == "_weight_norm") {  // v, and its length along all dimensions but one
-    const TensorRef v = in.tensor("v"), g = in.tensor("g");
-    const int d = in.dim("dim", 0, v.rank());
-    std::vector<int> others;
-    for (int i = 0; i < v.rank(); ++i)
-      if (i != d) others.push_back(i);
-    const TensorRef square = build_.sum(build_.apply("$0 * $0", {"2.0f * $g * $0"}, {v}), others, true);
-    return one(build_.apply("$0 * $1 / sycl::sqrt($2)", {"$g * $1 / sycl::sqrt($2)", "$g * $0 / sycl::sqrt($2)", "-0.5f * $g * $r / $2"},
-                            {v, g, square}));
   }
   if (op.starts_with("upsample_nearest") || op.starts_with("upsample_bilinear2d") || op.starts_with("upsample_linear1d") ||
       op.starts_with("upsample_trilinear3d")) {

@@ -2,6 +2,7 @@
 #include <ppengine/models/import/lowering.hpp>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -121,6 +122,21 @@ TensorRef Lowering::stored_constant(const std::string& name) {
                                                               : 'i');
 }
 
+// What the data has for an input must be of its shape, dimensions of one apart.
+void Lowering::check_sample(const std::string& input, const Dims& shape) const {
+  const auto given = options_.sizes.find(input);
+  if (given == options_.sizes.end() || shape.empty()) return;
+  std::vector<std::int64_t> wanted, found;
+  for (std::size_t d = 1; d < shape.size(); ++d) {
+    if (!shape[d].constant()) return;
+    if (!shape[d].is(1)) wanted.push_back(shape[d].fixed);
+  }
+  std::ranges::copy_if(given->second, std::back_inserter(found), [](std::int64_t size) { return size != 1; });
+  if (wanted != found)
+    throw ConfigError(fmt::format("--data: a sample of tensor '{}' is [{}], the program reads {}", input, fmt::join(given->second, ","),
+                                  text_of(Dims(shape.begin() + 1, shape.end()))));
+}
+
 void Lowering::bind_inputs() {
   for (const ExportedInput& input : program_.inputs) {
     if (input.kind == ExportedInput::Kind::parameter) {
@@ -131,6 +147,7 @@ void Lowering::bind_inputs() {
     } else if (input.kind == ExportedInput::Kind::input) {
       const Dims shape = shape_of(input.value);
       const char type = type_of(input.value);
+      check_sample(input.name, shape);
       names_->tensors[input.value] = build_.input(input.name, shape, type == 'b' ? 'i' : type);
       names_->tensors[input.value].type = type;
       into_.inputs.push_back({input.name, text_of(shape), type != 'f'});
@@ -281,7 +298,9 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   }
   const char type = in.out_type();
   std::vector<TensorRef> made;
-  if (auto norm = op == "mul" && !in_place && options_.patterns ? known_rms_norm(in) : std::nullopt)
+  if (auto turned = op == "add" && !in_place && options_.patterns ? known_rotary(in) : std::nullopt)
+    made = {*turned};
+  else if (auto norm = op == "mul" && !in_place && options_.patterns ? known_rms_norm(in) : std::nullopt)
     made = {*norm};
   else if (auto one = lower_pointwise(op, in, type))
     made = {*one};
@@ -293,6 +312,8 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     made = {*drawn};
   else if (auto windows = lower_windows(op, in))
     made = *windows;
+  else if (auto normal = lower_norms(op, in))
+    made = {*normal};
   else if (auto layers = lower_layers(op, in))
     made = *layers;
   else if (auto scattered = lower_scatter(op, in))
@@ -336,6 +357,12 @@ TensorRef Lowering::written(const TensorRef& self, TensorRef made) {
   return result;
 }
 
+// A size that grows with the batch is the last of 0, 1, 2, ...
+TensorRef Lowering::number_of(const Dim& size) {
+  if (size.constant()) return build_.full({}, static_cast<double>(size.fixed), 'i');
+  return build_.reshape(build_.slice(build_.arange(size + Dim(1), 0, 1, 'i'), 0, size, 1), {});
+}
+
 TensorRef Lowering::cast(const TensorRef& src, char type) {
   if (src.type == type) return src;
   if (type == 'b') return build_.apply("$0 != 0 ? 1 : 0", {""}, {src}, 'b');
@@ -345,69 +372,6 @@ TensorRef Lowering::cast(const TensorRef& src, char type) {
     return out;
   }
   return build_.apply(type == 'i' ? "(int)$0" : "(float)$0", {type == 'f' && src.type == 'f' ? "$g" : ""}, {src}, type);
-}
-
-void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
-  ProgramLoss loss = options_.loss;
-  const TensorRef& first = outputs[0];
-  const bool scalar = count_of(first.shape).is(1) && first.type == 'f';
-  if (loss == ProgramLoss::none) {
-    if (!scalar) return;
-    loss = ProgramLoss::output;
-  }
-  const auto per_sample = [&](const Dims& shape) {
-    const Dim count = count_of(shape);
-    return into_.fixed_batch > 0 ? count.fixed / into_.fixed_batch : count.batch;
-  };
-  const auto targets = [&](const Dims& shape, char type) {
-    into_.targets_width = per_sample(shape);
-    into_.targets_are_integers = type == 'i';
-    return build_.input("targets", shape, type);
-  };
-  if (loss == ProgramLoss::output) {
-    if (!scalar) throw ConfigError(fmt::format("--loss output: the program's first output is {}, not a scalar", text_of(first.shape)));
-    return build_.sum_loss(build_.reshape(first, {}), 1);
-  }
-  if (first.shape.empty() || first.type != 'f') throw ConfigError("--loss: the program's first output has no batch; use --loss output");
-  if (loss == ProgramLoss::cross_entropy) {
-    const int rank = first.rank(), dim = options_.class_dim < 0 ? options_.class_dim + rank : options_.class_dim;
-    if (dim < 1 || dim >= rank)
-      throw ConfigError(
-          fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
-    Dims shape = first.shape;
-    shape.erase(shape.begin() + dim);
-    return build_.cross_entropy_loss(first, dim, targets(shape, 'i'));
-  }
-  const TensorRef wanted = targets(first.shape, 'f');
-  const std::int64_t elements = per_sample(first.shape);
-  const TensorRef each = loss == ProgramLoss::mse ? build_.apply("($0 - $1) * ($0 - $1)", {"2.0f * ($0 - $1) * $g", ""}, {first, wanted})
-                                                  : build_.apply("($0 > 0 ? $0 : 0.0f) - $0 * $1 + sycl::log1p(sycl::exp(-sycl::fabs($0)))",
-                                                                 {"(logistic($0) - $1) * $g", ""}, {first, wanted});
-  build_.sum_loss(build_.reshape(each, {count_of(each.shape)}), elements);
-}
-
-void Lowering::add_outputs(const std::vector<TensorRef>& outputs) {
-  std::vector<TensorRef> rows;
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    ProgramOutput& to = into_.outputs[i];
-    const TensorRef& one = outputs[i];
-    if (!one.exists()) continue;
-    to.batched = !one.shape.empty() && (one.shape[0] == Dim(1, 0) || (into_.fixed_batch > 0 && one.shape[0].is(into_.fixed_batch)));
-    Dim rest = 1;
-    for (std::size_t d = to.batched ? 1 : 0; d < one.shape.size(); ++d) {
-      rest = rest * one.shape[d];
-      if (one.shape[d].constant()) to.shape.push_back(one.shape[d].fixed);
-    }
-    if (!to.batched || !rest.constant() || !options_.outputs) continue;
-    to.offset = offset;
-    offset += rest.fixed;
-    rows.push_back(build_.reshape(cast(one, 'f'), {one.shape[0], rest}));
-  }
-  if (rows.empty()) return;
-  TensorRef all = build_.dense(build_.read(build_.cat(rows, 1)));
-  if (!into_.graph->info(engine::Value(all.value)).producer) all = build_.apply("$0", {"$g"}, {all});
-  into_.graph->output(engine::Value(all.value));
 }
 
 }  // namespace ppengine::models

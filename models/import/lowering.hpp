@@ -43,6 +43,7 @@ class Lowering {
 
   void bind_symbols();
   void bind_inputs();
+  void check_sample(const std::string& input, const Dims& shape) const;
   void note_module(const std::string& module);
   Dim dim_of(const ExportedSize& size) const;
   Dims shape_of(const std::string& value) const;
@@ -63,6 +64,7 @@ class Lowering {
   std::optional<std::vector<TensorRef>> lower_sampling(const std::string& op, const class Arguments& in);
   std::optional<TensorRef> lower_random(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_made(const std::string& op, const class Arguments& in, char type);
+  std::optional<TensorRef> lower_norms(const std::string& op, const class Arguments& in);
   std::optional<TensorRef> lower_losses(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_cell(const std::string& op, const class Arguments& in);
@@ -74,7 +76,12 @@ class Lowering {
   TensorRef distance(const TensorRef& a, const TensorRef& b, double p, double eps, bool keep);
   TensorRef cosine(const TensorRef& a, const TensorRef& b, int dim, double eps);
   TensorRef attention(const class Arguments& in);
+  TensorRef by_channel(TensorRef y, const TensorRef& gamma, const TensorRef& beta);  // y · gamma + beta, where they are given
+  TensorRef group_norm(const TensorRef& src, const Dim& groups, const TensorRef& gamma, const TensorRef& beta, double epsilon);
+  TensorRef running_norm(const class Arguments& in, bool per_sample);
+  TensorRef number_of(const Dim& size);
   const ExportedNode* maker_of(std::string name);
+  std::optional<TensorRef> known_rotary(const class Arguments& in);
   std::optional<TensorRef> known_rms_norm(const class Arguments& in);
   std::optional<TensorRef> known_attention(const class Arguments& in, const TensorRef& q, const TensorRef& k, const TensorRef& v,
                                            double scale);

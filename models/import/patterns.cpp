@@ -26,6 +26,46 @@ const ExportedNode* Lowering::maker_of(std::string name) {
   }
 }
 
+// x · cos + cat(-x[half:], x[:half]) · sin over [batch, heads, tokens, width].
+std::optional<TensorRef> Lowering::known_rotary(const Arguments& in) {
+  const auto made_by = [&](const std::string& name, const char* op) -> const ExportedNode* {
+    const ExportedNode* const node = name.empty() ? nullptr : maker_of(name);
+    return node && op_of(*node) == op ? node : nullptr;
+  };
+  if (!in.is_tensor("self") || !in.is_tensor("other") || in.number("alpha", 1.0) != 1.0 || in.out_shape().size() != 4) return {};
+  for (const auto& [plain, turned] : {std::pair("self", "other"), std::pair("other", "self")}) {
+    const ExportedNode *const straight = made_by(in.first_name(plain), "mul"), *const crossed = made_by(in.first_name(turned), "mul");
+    if (!straight || !crossed) continue;
+    const Arguments of_straight(*this, *straight), of_crossed(*this, *crossed);
+    if (!of_straight.is_tensor("other") || !of_crossed.is_tensor("other")) continue;
+    const ExportedNode* const joined = made_by(of_crossed.first_name("self"), "cat");
+    const TensorRef x = of_straight.tensor("self"), cosines = of_straight.tensor("other"), sines = of_crossed.tensor("other");
+    if (!joined || !(x.shape == in.out_shape()) || x.type != 'f' || !x.shape[1].constant() || !x.shape[3].constant() ||
+        x.shape[3].fixed % 2 != 0)
+      continue;
+    const Arguments of_joined(*this, *joined);
+    const ExportedArgument* const parts = of_joined.find("tensors");
+    if (!parts || parts->names.size() != 2 || of_joined.dim("dim", 0, 4) != 3) continue;
+    const ExportedNode* const negated = made_by(parts->names[0], "neg");
+    const ExportedNode *const second = negated ? made_by(Arguments(*this, *negated).first_name("self"), "slice") : nullptr,
+                              *const first = made_by(parts->names[1], "slice");
+    const std::int64_t half = x.shape[3].fixed / 2;
+    const auto is_half = [&](const ExportedNode* node, std::int64_t start) {
+      const Arguments of(*this, *node);
+      return of.dim("dim", 0, 4) == 3 && of.integer("start", 0) == start && of.integer("step", 1) == 1 && of.out_shape()[3].is(half) &&
+             engine::same_view(of.tensor("self"), x);
+    };
+    if (!first || !second || !is_half(first, 0) || !is_half(second, half)) continue;
+    const auto trained = [&](const TensorRef& one) {
+      return one.parameter >= 0 || one.value < 0 || into_.graph->info(engine::Value(one.value)).needs_gradient;
+    };
+    const TensorRef c = build_.read(cosines), s = build_.read(sines);
+    if (c.type != 'f' || s.type != 'f' || trained(c) || trained(s)) continue;
+    return build_.rotary(x, c, s);
+  }
+  return {};
+}
+
 // x · rsqrt(mean(x²) + eps) · gamma, or · (1 + gamma).
 std::optional<TensorRef> Lowering::known_rms_norm(const Arguments& in) {
   const auto made_by = [&](const Arguments& of, const char* argument, const char* op) -> const ExportedNode* {

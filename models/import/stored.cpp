@@ -67,7 +67,7 @@ void read_integers(const StoredTensor& tensor, std::size_t first, std::size_t co
   std::vector<float> values(count);
   read_floats(tensor, first, count, values.data());
   for (std::size_t i = 0; i < count; ++i) {
-    if (values[i] != std::floor(values[i]))
+    if (values[i] != std::floor(values[i]) || std::abs(values[i]) >= 2147483648.0f)
       throw FileError(fmt::format("{}: tensor '{}' holds {} where integers are expected", tensor.file, tensor.name, values[i]));
     to[i] = static_cast<std::int32_t>(values[i]);
   }

@@ -10,6 +10,7 @@
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/models/files/safetensors.hpp>
+#include <ppengine/ops/device/kernel_library.hpp>
 #include <ppengine/runs/program.hpp>
 
 #include "../models/helpers.hpp"
@@ -48,22 +49,28 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   return options;
 }
 
+TrainingOptions training_options(const std::string& name, const Layout& layout) {
+  const auto figures = figures_of(name);
+  TrainingOptions options;
+  options.model = (folder_of(name) / "net.pt2").string();
+  options.data.data = (folder_of(name) / "data.safetensors").string();
+  options.data.batch_size = 8;
+  options.program.loss = figures["loss"].get<std::string>();
+  options.program.class_dim = figures["class_dim"].get<int>();
+  options.trainer.parallel = parallel_options(layout);
+  options.trainer.optimizer.weight_decay = 0.01;
+  options.lr.peak = 1e-3;
+  options.steps = 10;
+  options.program.sync_batchnorm = layout.sync_batchnorm;
+  options.program.patterns = layout.patterns;
+  return options;
+}
+
 void check_training(const std::string& name, const Layout& layout, const std::string& save) {
   BOOST_TEST_CONTEXT(name << " " << layout.schedule << " " << layout.pipeline << " x " << layout.data) {
     const auto figures = figures_of(name);
-    TrainingOptions options;
-    options.model = (folder_of(name) / "net.pt2").string();
-    options.data.data = (folder_of(name) / "data.safetensors").string();
-    options.data.batch_size = 8;
-    options.program.loss = figures["loss"].get<std::string>();
-    options.program.class_dim = figures["class_dim"].get<int>();
-    options.trainer.parallel = parallel_options(layout);
-    options.trainer.optimizer.weight_decay = 0.01;
-    options.lr.peak = 1e-3;
-    options.steps = 10;
+    TrainingOptions options = training_options(name, layout);
     options.save = save;
-    options.program.sync_batchnorm = layout.sync_batchnorm;
-    options.program.patterns = layout.patterns;
     Steps steps;
     on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
     BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
@@ -120,7 +127,6 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   const TemporaryFolder folder;
   const auto kinds = [](const std::string& name, bool patterns) {
     models::ProgramOptions options;
-    options.loss = models::ProgramLoss::cross_entropy;
     options.patterns = patterns;
     std::map<std::string, int> found;
     const auto graph = models::load_program((folder_of(name) / "net.pt2").string())->build(options).graph;
@@ -133,13 +139,38 @@ BOOST_AUTO_TEST_CASE(layers_that_programs_spell_out_are_recognised) {
   BOOST_TEST(gpt2.at("add") == 4);
   BOOST_TEST(llama.at("causal_attention") == 2);
   BOOST_TEST(llama.at("rms_norm") == 5);
+  BOOST_TEST(llama.at("rotary") == 4);
   BOOST_TEST(encoder.at("attention") == 2);
-  for (const char* name : {"gpt2", "llama", "encoder"}) {
+  BOOST_TEST(kinds("unet", true).at("group_norm") > 0);
+  for (const char* name : {"gpt2", "llama", "encoder", "unet"}) {
     const auto plain = kinds(name, false);
-    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm"})
+    for (const char* kind : {"causal_attention", "attention", "activation", "add", "rms_norm", "rotary", "group_norm"})
       BOOST_TEST(!plain.contains(kind), name << " has " << kind);
     check_training(name, {"1f1b", 1, 1, 0, false, false}, (folder.path / name).string());
   }
+}
+
+// Memory and kernels are there after the first steps.
+BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
+  struct Counts final : TrainingListener {
+    std::shared_ptr<ops::Device> device;
+    std::vector<std::pair<std::size_t, std::size_t>> steps;  // allocations and lookups until then
+    void stepped(const engine::StepResult&, std::size_t) override {
+      steps.emplace_back(device->memory().allocations(), device->kernels().lookups());
+    }
+  };
+  for (const auto& [name, layout] : {std::pair("cnn", Layout{"1f1b", 1, 1, 0}), std::pair("state", Layout{"1f1b", 1, 1, 0}),
+                                     std::pair("unet", Layout{"gpipe", 2, 1, 2}), std::pair("llama", Layout{"zbvzerobubble", 2, 1, 4})})
+    BOOST_TEST_CONTEXT(name) {
+      TrainingOptions options = training_options(name, layout);
+      Counts counts;
+      counts.device = options.trainer.parallel.device;
+      on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, counts); });
+      BOOST_REQUIRE_EQUAL(counts.steps.size(), 10u);
+      BOOST_TEST(counts.steps[0].second > 0u);
+      BOOST_TEST(counts.steps[9].first == counts.steps[4].first);
+      BOOST_TEST(counts.steps[9].second == counts.steps[4].second);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_over_data_parallel_ranks) {
@@ -150,7 +181,7 @@ BOOST_AUTO_TEST_CASE(batch_norm_over_data_parallel_ranks) {
 
 BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {
   const TemporaryFolder folder;
-  for (const char* name : {"cnn", "unet"}) {
+  for (const char* name : {"cnn", "unet", "statistics"}) {
     const std::string save = (folder.path / name).string();
     check_training(name, {"1f1b", 1, 1, 0}, save);
     EvaluationOptions options;
@@ -164,6 +195,21 @@ BOOST_AUTO_TEST_CASE(outputs_of_a_saved_folder) {
                expected = models::WeightFiles::open(folder_of(name) / "expected.safetensors");
     BOOST_TEST(apart(found.at("output"), expected.at("expected.output")) < 1e-4);
   }
+}
+
+BOOST_AUTO_TEST_CASE(data_of_another_shape_is_refused) {
+  const auto program = models::load_program((folder_of("mlp") / "net.pt2").string());
+  const auto build = [&](std::vector<std::int64_t> input, std::vector<std::int64_t> targets) {
+    models::ProgramOptions options;
+    options.loss = models::ProgramLoss::mse;
+    options.sizes = {{"input", std::move(input)}, {"targets", std::move(targets)}};
+    return program->build(options).unsupported.empty();
+  };
+  BOOST_TEST(build({10}, {3}));
+  BOOST_TEST(build({1, 10}, {3, 1}));
+  BOOST_CHECK_THROW(build({5, 2}, {3}), ConfigError);  // as many elements
+  BOOST_CHECK_THROW(build({9}, {3}), ConfigError);
+  BOOST_CHECK_THROW(build({10}, {}), ConfigError);
 }
 
 BOOST_AUTO_TEST_CASE(files_that_are_no_programs_are_refused) {

@@ -320,3 +320,11 @@ def places():
             h = h / (h.norm(p=3, dim=-1, keepdim=True) + h.norm(p=float("inf"), dim=-1, keepdim=True)) + torch.cdist(h, h + 0.5).mean(-1, keepdim=True) + h.median(-1, keepdim=True).values
             return self.b(h).sum(1)
     return Net(), {"x": torch.randn(12, 4, 6)}, torch.randn(12, 3)
+
+
+@model("cross_entropy")
+def statistics():
+    """Instance norm that keeps statistics: evaluation uses them."""
+    return nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.InstanceNorm2d(6, affine=True, track_running_stats=True), nn.LeakyReLU(0.1), nn.Conv2d(6, 5, 3, padding=1, bias=False),
+                         nn.InstanceNorm2d(5, momentum=0.3, track_running_stats=True), nn.AvgPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(80, 3)), \
+        {"input": torch.randn(16, 2, 9, 9)}, torch.randint(0, 3, (16,))
