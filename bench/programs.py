@@ -14,68 +14,17 @@ parser.add_argument("models", nargs="*", default=["resnet", "vit", "bert", "unet
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--repeat", type=int, default=5, help="steps measured in a round")
 parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+parser.add_argument("--pipeline", action="store_true", help="two processes, four microbatches, beside torch.distributed.pipelining where that can run the model")
 parser.add_argument("--binary", default=ROOT / "build/bin/ppengine")
 parser.add_argument("--folder", help="keep exported programs here, and take those that are there")
 isa.add(parser)
 given = parser.parse_args()
 isa.apply(given)  # before torch reads the environment
 
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch, torch.nn.functional as F
 from safetensors.torch import save_file
 
-
-class Logits(nn.Module):
-    def __init__(self, inner, name):
-        super().__init__()
-        self.inner, self.name = inner, name
-    def forward(self, x):
-        return self.inner(**{self.name: x}).logits
-
-
-class Unet(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        block = lambda a, b: nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(4, b), nn.SiLU(), nn.Conv2d(b, b, 3, padding=1), nn.GroupNorm(4, b), nn.SiLU())
-        self.d1, self.d2, self.d3 = block(3, width), block(width, 2 * width), block(2 * width, 4 * width)
-        self.u2, self.u1 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2), nn.ConvTranspose2d(2 * width, width, 2, stride=2)
-        self.e2, self.e1, self.out = block(4 * width, 2 * width), block(2 * width, width), nn.Conv2d(width, 4, 1)
-    def forward(self, x):
-        a = self.d1(x)
-        b = self.d2(F.max_pool2d(a, 2))
-        c = self.d3(F.max_pool2d(b, 2))
-        b = self.e2(torch.cat([b, self.u2(c)], 1))
-        return self.out(self.e1(torch.cat([a, self.u1(b)], 1)))
-
-
-def resnet():
-    from transformers import ResNetConfig, ResNetForImageClassification
-    net = ResNetForImageClassification(ResNetConfig(layer_type="basic", hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], num_labels=10))
-    return Logits(net, "pixel_values"), torch.randn(8, 3, 64, 64), torch.randint(0, 10, (8,)), -1
-
-
-def vit():
-    from transformers import ViTConfig, ViTForImageClassification
-    net = ViTForImageClassification(ViTConfig(hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536, image_size=64, patch_size=8, num_labels=10,
-                                              hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-    return Logits(net, "pixel_values"), torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,)), -1
-
-
-def bert():
-    from transformers import BertConfig, BertForMaskedLM
-    net = BertForMaskedLM(BertConfig(vocab_size=8192, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, hidden_dropout_prob=0.0,
-                                     attention_probs_dropout_prob=0.0))
-    return Logits(net, "input_ids"), torch.randint(0, 8192, (4, 128)), torch.randint(0, 8192, (4, 128)), -1
-
-
-def unet():
-    return Unet(), torch.randn(4, 3, 64, 64), torch.randint(0, 4, (4, 64, 64)), 1
-
-
-def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
-    net = GPT2LMHeadModel(GPT2Config(vocab_size=8192, n_positions=256, n_embd=512, n_layer=8, n_head=8, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False,
-                                     tie_word_embeddings=False))
-    return Logits(net, "input_ids"), torch.randint(0, 8192, (2, 256)), torch.randint(0, 8192, (2, 256)), -1
+import program_models
 
 
 def time_torch(net, x, y, dim, repeat):
@@ -91,8 +40,8 @@ def time_torch(net, x, y, dim, repeat):
     return statistics.median(times)
 
 
-def time_engine(flags):
-    run = subprocess.run([str(one) for one in [given.binary, "bench", "train", "--microbatches", 1, "--warmup", 2, "--repeat", given.repeat, "--json", *flags]],
+def time_engine(flags, microbatches=1):
+    run = subprocess.run([str(one) for one in [given.binary, "bench", "train", "--microbatches", microbatches, "--warmup", 2, "--repeat", given.repeat, "--json", *flags]],
                          capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(run.stderr)
@@ -108,13 +57,15 @@ def family_flags(folder, net, x):
 
 def measure(name, folder):
     torch.manual_seed(0)
-    net, x, y, dim = globals()[name]()
+    net, x, y, dim = getattr(program_models, name)()
     net.train()
     if not os.path.exists(f"{folder}/net.pt2"):
         dynamic = ({0: torch.export.Dim("batch", min=2, max=1024)},)
         torch.export.save(torch.export.export(net, (x,), dynamic_shapes=dynamic, strict=False), f"{folder}/net.pt2")
         save_file({"x": x, "targets": y}, f"{folder}/data.safetensors")
     program = ["--model", f"{folder}/net.pt2", "--data", f"{folder}/data.safetensors", "--loss", "cross_entropy", "--class-dim", dim, "--batch-size", x.shape[0]]
+    if given.pipeline:
+        return measure_pipeline(name, program, x, y, folder)
     sides = {"ppengine": lambda: time_engine(program), "eager": lambda: time_torch(net, x, y, dim, given.repeat)}
     if not given.no_compile:
         compiled = torch.compile(net)
@@ -122,6 +73,25 @@ def measure(name, folder):
     if name == "gpt2":
         family = family_flags(folder, net, x)
         sides["family"] = lambda: time_engine(family)
+    report(name, sides)
+
+
+def measure_pipeline(name, program, x, y, folder):
+    save_file({"x": x.repeat(4, *[1] * (x.dim() - 1)), "targets": y.repeat(4, *[1] * (y.dim() - 1))}, f"{folder}/four.safetensors")
+    ours = list(program)
+    ours[ours.index("--data") + 1], ours[ours.index("--batch-size") + 1] = f"{folder}/four.safetensors", 4 * x.shape[0]
+    def theirs():
+        run = subprocess.run([sys.executable, str(ROOT / "bench/programs_pipeline_pytorch.py"), name, "--repeat", str(given.repeat)], capture_output=True, text=True)
+        if run.returncode != 0:
+            raise RuntimeError(run.stderr.strip().splitlines()[-1] if run.stderr.strip() else "it failed")
+        return json.loads(run.stdout.splitlines()[-1])["step_milliseconds"] / 1e3
+    try:
+        report(name, {"ppengine": lambda: time_engine(ours + ["--pp", 2, "--launch", "processes"], microbatches=4), "pipelining": theirs})
+    except RuntimeError as error:
+        print(f"{name:7} ppengine {1e3 * time_engine(ours + ['--pp', 2, '--launch', 'processes'], microbatches=4):7.1f} ms; torch.distributed.pipelining: {error}", flush=True)
+
+
+def report(name, sides):
     for side in sides.values():  # compiles, caches
         side()
     rounds = [{side: run() for side, run in sides.items()} for _ in range(given.rounds)]
