@@ -190,7 +190,8 @@ void TrainFlags::add_fine_tuning(CLI::App& command) {
       ->group(group);
   command
       .add_option("--lora-targets", options.lora.targets,
-                  "LoRA: linears by how their names end, or all-linear (default: as peft, q_proj,v_proj or what they are packed into)")
+                  "LoRA: linears by how their names end, a regular expression of whole names, or all-linear (default: as peft, q_proj,v_proj or what "
+                  "they are packed into)")
       ->delimiter(',')
       ->type_name("NAME,...")
       ->needs(rank)

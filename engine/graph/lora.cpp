@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <regex>
 #include <set>
 #include <string_view>
 
@@ -18,6 +19,11 @@ namespace {
 
 bool is_linear(const Node& node) { return node.op->is_linear() && !node.module.ends_with(".lora_A") && !node.module.ends_with(".lora_B"); }
 bool fits(const std::string& module, const std::string& target) { return module == target || module.ends_with("." + target); }
+// What has characters that no module's name has is a regular expression, as a text is in peft.
+bool is_pattern(const std::string& target) { return target.find_first_of("*+?[](){}|\\^$") != std::string::npos; }
+std::regex pattern_of(const std::string& target) try { return std::regex(target); } catch (const std::regex_error& error) {
+  throw ConfigError(fmt::format("--lora-targets {}: not a regular expression: {}", target, error.what()));
+}
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 // The linear that makes the model's output, or what its loss is computed from.
@@ -133,20 +139,28 @@ std::int64_t LoraOptions::rank_of(const std::string& module) const {
 
 double LoraOptions::scale(const std::string& module) const {
   const auto r = double(rank_of(module));
-  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+  const auto own = alphas.find(module);
+  return (own == alphas.end() ? alpha : own->second) / (rank_stabilized ? std::sqrt(r) : r);
 }
 
 std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std::string>& targets) {
   std::vector<std::string> found;
   std::set<std::string> names;
   std::vector<char> used(targets.size());
+  std::map<std::string, std::regex> patterns;
+  for (const std::string& target : targets)
+    if (is_pattern(target)) patterns.emplace(target, pattern_of(target));
+  const auto wants = [&](const std::string& module, const std::string& target) {
+    const auto pattern = patterns.find(target);
+    return pattern == patterns.end() ? fits(module, target) : std::regex_match(module, pattern->second);
+  };
   for (const Node& node : graph.nodes()) {
     if (!is_linear(node)) continue;
     const bool head = is_head(graph, node);
     names.insert(last_name(node.module));
     bool wanted = false;
     for (size_t i = 0; i < targets.size(); ++i) {
-      if (targets[i] == "all-linear" ? head : !fits(node.module, targets[i])) continue;
+      if (targets[i] == "all-linear" ? head : !wants(node.module, targets[i])) continue;
       wanted = true;
       used[i] = 1;
     }

@@ -14,12 +14,14 @@
 namespace ppengine::engine {
 
 struct LoraOptions {
-  std::int64_t rank = 0;                           // 0: none
-  double alpha = 8.0;                              // the term is multiplied by alpha / rank
-  bool rank_stabilized = false;                    // by alpha / sqrt(rank) instead
-  double dropout = 0.0;                            // of the term's input, in training
-  std::vector<std::string> targets;                // module names, or how they end ("q_proj"); "all-linear": all but the output head
+  std::int64_t rank = 0;         // 0: none
+  double alpha = 8.0;            // the term is multiplied by alpha / rank
+  bool rank_stabilized = false;  // by alpha / sqrt(rank) instead
+  double dropout = 0.0;          // of the term's input, in training
+  // Module names, or how they end ("q_proj"), or regular expressions of whole names (".*\\.[qv]_proj"); "all-linear": all but the head.
+  std::vector<std::string> targets;
   std::map<std::string, std::int64_t> ranks = {};  // by module: another rank there
+  std::map<std::string, double> alphas = {};       // and another alpha
   std::int64_t rank_of(const std::string& module) const;
   double scale(const std::string& module) const;
 };

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -39,8 +41,20 @@ void refuse_unsupported(const JsonPlace& root) {
   if (root.string_or("peft_type", "LORA") != "LORA") root.at("peft_type").refuse("must be LORA: other adapters are not supported");
   if (root.boolean_or("use_dora", false)) root.at("use_dora").refuse("is not supported");
   if (root.string_or("bias", "none") != "none") root.at("bias").refuse("must be none: trained biases are not supported");
-  for (const char* list : {"modules_to_save", "alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"})
+  for (const char* list : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices"})
     if (const auto place = root.find(list); place && !place->json().empty()) place->refuse("is not supported");
+}
+
+// The value of alpha_pattern for a module: a key is a regular expression of how the name ends, as in peft.
+std::optional<double> own_alpha(const JsonPlace& root, const std::string& module) {
+  const auto patterns = root.find("alpha_pattern");
+  if (!patterns) return {};
+  for (const auto& [key, value] : patterns->expect_object().json().items()) try {
+      if (std::regex_match(module, std::regex("(.*\\.)?(" + key + ")"))) return patterns->at(key.c_str()).number(-1e9, 1e9);
+    } catch (const std::regex_error&) {
+      patterns->at(key.c_str()).refuse("its name is not a regular expression");
+    }
+  return {};
 }
 
 std::vector<float> widened(const StoredTensor& tensor) {
@@ -91,6 +105,7 @@ Adapter Adapter::open(const fs::path& folder) {
       throw FileError(fmt::format("{}: {}: lora_A has rank {}, lora_B {}", file.string(), module, a->shape[0], b->shape[1]));
     adapter.options_.targets.push_back(module);
     adapter.options_.ranks[module] = a->shape[0];
+    if (const auto alpha = own_alpha(root, module)) adapter.options_.alphas[module] = *alpha;
   }
   return adapter;
 }
@@ -157,13 +172,14 @@ bool Adapter::add_to(const engine::ParameterInfo& weight, std::span<float> whole
 std::string adapter_config_json(const engine::LoraOptions& options, const engine::Graph& graph, const std::string& base) {
   std::set<std::string> targets;
   bool fan_in_fan_out = false;
-  nlohmann::json ranks = nlohmann::json::object();
+  nlohmann::json ranks = nlohmann::json::object(), alphas = nlohmann::json::object();
   const auto adapted = engine::lora_modules(graph, options.targets);
   for (const std::string& module : adapted) {
     targets.insert(module.substr(module.rfind('.') + 1));
     const engine::ParameterId id = graph.find_parameter(module + ".weight");
     if (id && graph.parameters()[id].file_layout == ops::WeightLayout::in_out) fan_in_fan_out = true;
     if (options.rank_of(module) != options.rank) ranks[module] = options.rank_of(module);
+    if (const auto own = options.alphas.find(module); own != options.alphas.end()) alphas[module] = own->second;
   }
   // Names that end alike in modules that are not adapted need the whole path.
   for (const engine::Node& node : graph.nodes()) {
@@ -185,7 +201,7 @@ std::string adapter_config_json(const engine::LoraOptions& options, const engine
                             {"use_rslora", options.rank_stabilized},
                             {"target_modules", targets},
                             {"rank_pattern", ranks},
-                            {"alpha_pattern", nlohmann::json::object()},
+                            {"alpha_pattern", alphas},
                             {"fan_in_fan_out", fan_in_fan_out},
                             {"bias", "none"},
                             {"use_dora", false},

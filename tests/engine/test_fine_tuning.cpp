@@ -181,6 +181,13 @@ BOOST_AUTO_TEST_CASE(targets_that_fit_nothing_are_refused_with_the_names_there_a
     return std::string(error.what()).find("c_attn, c_fc, c_proj") != std::string::npos;
   });
   BOOST_TEST(lora_modules(*base, {"all-linear"}).size() == 16u);
+  BOOST_TEST(lora_modules(*base, {R"(.*\.h\.[01]\..*c_attn)"}).size() == 2u);  // a regular expression fits whole names, as in peft
+  BOOST_CHECK_THROW(lora_modules(*base, {"h.[01].attn.c_attn"}), ConfigError);
+  BOOST_CHECK_EXCEPTION(lora_modules(*base, {"c_(attn"}), ConfigError,
+                        [](const ConfigError& error) { return std::string(error.what()).find("regular expression") != std::string::npos; });
+  const LoraOptions own{.rank = 4, .alpha = 8, .targets = {}, .alphas = {{"a.b", 2.0}}};
+  BOOST_TEST(own.scale("a.b") == 0.5);
+  BOOST_TEST(own.scale("a.c") == 2.0);
   BOOST_TEST(default_lora_targets(*base) == std::vector<std::string>{"c_attn"}, boost::test_tools::per_element());
 }
 
