@@ -5,72 +5,41 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/base/file.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/models/data/documents.hpp>
+#include <ppengine/models/data/line_index.hpp>
 
 namespace ppengine::models {
 namespace {
 
-constexpr std::size_t eager_bytes = 64 << 20;  // files up to this size are read and checked whole at the start
-constexpr std::int64_t lazy_length = 1024;     // of sequences where the longest example is not known
-constexpr std::string_view blank = " \t\r\n";
-
-// Where the lines begin that are not blank, with their numbers.
-struct Lines {
-  MappedFile file;
-  std::vector<std::uint64_t> begin, number;
-
-  explicit Lines(const std::string& path) : file(path) {
-    const auto* const text = reinterpret_cast<const char*>(file.data());
-    std::uint64_t line = 0;
-    for (std::size_t at = 0; at < file.size();) {
-      ++line;
-      const void* const found = std::memchr(text + at, '\n', file.size() - at);
-      const std::size_t end = found ? static_cast<std::size_t>(static_cast<const char*>(found) - text) : file.size();
-      if (std::string_view(text + at, end - at).find_first_not_of(blank) != std::string_view::npos) {
-        begin.push_back(at);
-        number.push_back(line);
-      }
-      at = end + 1;
-    }
-    if (begin.empty()) throw FileError(fmt::format("{}: holds no examples", path));
-  }
-  std::string_view text(std::size_t index) const {
-    const auto* const from = reinterpret_cast<const char*>(file.data()) + begin[index];
-    const std::size_t rest = file.size() - begin[index];
-    const void* const end = std::memchr(from, '\n', rest);
-    return {from, end ? static_cast<std::size_t>(static_cast<const char*>(end) - from) : rest};
-  }
-  std::string place(std::size_t index) const { return fmt::format("{}: line {}", file.path().string(), number[index]); }
-};
+constexpr std::uint64_t eager_bytes = LineIndex::kept_from;  // smaller files are read and checked whole at the start
+constexpr std::int64_t lazy_length = 1024;                   // of sequences where the longest example is not known
 
 class JsonlSource : public TokenSource {
  public:
   JsonlSource(const std::string& path, const DataOptions& options) : lines_(path), maker_(options), variable_(options.variable_lengths) {
     length_ = options.sequence_length;
     packed_ = options.pack;
-    if (packed_ || lines_.file.size() <= eager_bytes) read_all();
+    if (packed_ || lines_.bytes() < eager_bytes) read_all();
     const std::int64_t most = options.positions > 0 ? options.positions : INT32_MAX;
     if (length_ == 0) length_ = std::min(most, examples_.empty() ? lazy_length : packed_ ? std::max(longest(), lazy_length) : longest());
     if (!examples_.empty()) warn_of_cuts();
     if (packed_) {
       std::vector<std::int64_t> lengths;
       for (const Example& one : examples_) lengths.push_back(inputs_of(one));
-      bins_ = pack_first_fit(lengths, length_);
+      bins_ = pack_examples(lengths, length_);
     }
   }
 
-  std::uint64_t sequences() const override { return packed_ ? bins_.size() : lines_.begin.size(); }
+  std::uint64_t sequences() const override { return packed_ ? bins_.size() : lines_.count(); }
   std::int64_t length() const override { return length_; }
-  std::string name() const override { return lines_.file.path().string(); }
+  std::string name() const override { return lines_.path().string(); }
   bool packed() const override { return packed_; }
   bool variable_lengths() const override { return variable_; }
 
@@ -104,6 +73,10 @@ class JsonlSource : public TokenSource {
   }
 
  private:
+  Example make(std::uint64_t index) const {
+    lines_.expect_whole();
+    return maker_.make(lines_.text(index), fmt::format("{}: line {}", name(), lines_.number(index)));
+  }
   std::int64_t inputs_of(const Example& one) const { return std::min(static_cast<std::int64_t>(one.tokens.size()) - 1, length_); }
   std::int64_t longest() const {
     std::size_t most = 0;
@@ -114,14 +87,14 @@ class JsonlSource : public TokenSource {
   template <class Visit>
   void for_each(std::uint64_t index, const Visit& visit) const {
     PPENGINE_ASSERT(index < sequences());
-    if (!packed_ && examples_.empty()) return visit(maker_.make(lines_.text(index), lines_.place(index)));
+    if (!packed_ && examples_.empty()) return visit(make(index));
     if (!packed_) return visit(examples_[index]);
     for (const std::uint64_t one : bins_[index]) visit(examples_[one]);
   }
 
   // On all cores. Of several lines that are wrong, the first is named.
   void read_all() {
-    examples_.resize(lines_.begin.size());
+    examples_.resize(lines_.count());
     std::atomic<std::size_t> next{0};
     std::mutex mutex;
     std::size_t failed = SIZE_MAX;
@@ -130,7 +103,7 @@ class JsonlSource : public TokenSource {
       constexpr std::size_t some = 64;
       for (std::size_t first = next.fetch_add(some); first < examples_.size(); first = next.fetch_add(some))
         for (std::size_t i = first; i < std::min(first + some, examples_.size()); ++i) try {
-            examples_[i] = maker_.make(lines_.text(i), lines_.place(i));
+            examples_[i] = make(i);
           } catch (...) {
             const std::lock_guard lock(mutex);
             if (i < failed) failed = i, error = std::current_exception();
@@ -161,7 +134,7 @@ class JsonlSource : public TokenSource {
       log::warning(fmt::format("{}: {} of {} examples have nothing to learn within {} tokens", name(), empty, examples_.size(), length_));
   }
 
-  Lines lines_;
+  LineIndex lines_;
   ExampleMaker maker_;
   bool packed_ = false, variable_ = false;
   std::int64_t length_ = 0;

@@ -11,8 +11,8 @@ namespace ppengine::models {
 
 std::unique_ptr<TokenSource> open_jsonl(const std::string& path, const DataOptions& options);
 
-// Which examples share a sequence: first fit in the order of the file, with a bounded number of sequences open at a time. lengths: of the
-// examples, none above `length`. Every example is in one of the lists, which are in the order of their first example.
-std::vector<std::vector<std::uint64_t>> pack_first_fit(const std::vector<std::int64_t>& lengths, std::int64_t length);
+// Which examples share a sequence. lengths: of the examples, none above `length`. Of each stretch of 16384 examples the longest find their
+// place first, each where it leaves the least room; every example is in one of the lists, which are in the order of their first example.
+std::vector<std::vector<std::uint64_t>> pack_examples(const std::vector<std::int64_t>& lengths, std::int64_t length);
 
 }  // namespace ppengine::models

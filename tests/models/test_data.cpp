@@ -5,8 +5,10 @@
 #include <numeric>
 #include <set>
 
+#include <ppengine/base/file.hpp>
 #include <ppengine/models/data/addition.hpp>
 #include <ppengine/models/data/data.hpp>
+#include <ppengine/models/data/line_index.hpp>
 #include <ppengine/models/files/npy.hpp>
 
 #include "helpers.hpp"
@@ -179,6 +181,53 @@ BOOST_AUTO_TEST_CASE(held_out_sums_are_a_tenth_and_never_in_the_training_data) {
   BOOST_CHECK(seen.size() > 8000);
   BOOST_CHECK_THROW(open_data("task:addition", {.sequence_length = 8, .vocabulary = 256}), ConfigError);
   BOOST_CHECK_THROW(open_data("task:addition", {.sequence_length = 128, .vocabulary = 50}), ConfigError);
+}
+
+BOOST_AUTO_TEST_CASE(indexes_of_lines_skip_blank_ones_and_know_their_numbers) {
+  const auto file = write("lines.jsonl", "\n  \nfirst\r\n\n \t\n second\n\n\nlast");
+  for (const std::uint64_t keep_from : {std::uint64_t{1} << 20, std::uint64_t{1}, std::uint64_t{1}}) {  // in memory, made and kept, mapped
+    const LineIndex lines(file, keep_from);
+    BOOST_REQUIRE_EQUAL(lines.count(), 3u);
+    BOOST_CHECK_EQUAL(lines.text(0), "first\r");
+    BOOST_CHECK_EQUAL(lines.text(1), " second");
+    BOOST_CHECK_EQUAL(lines.text(2), "last");
+    const std::uint64_t numbers[] = {3, 6, 9};
+    for (std::uint64_t i = 0; i < 3; ++i) BOOST_CHECK_EQUAL(lines.number(i), numbers[i]);
+    BOOST_CHECK_EQUAL(std::filesystem::exists(file.string() + ".lines"), keep_from == 1);
+  }
+  BOOST_CHECK(contains(error_of([&] { LineIndex(write("blank.jsonl", " \n\n"), 1); }), "holds no examples"));
+}
+
+BOOST_AUTO_TEST_CASE(a_kept_index_is_made_anew_when_its_file_has_changed_or_it_is_broken) {
+  const auto file = write("lines.jsonl", "one\ntwo\n");
+  const std::filesystem::path kept = file.string() + ".lines";
+  BOOST_CHECK_EQUAL(LineIndex(file, 1).count(), 2u);
+  write("lines.jsonl", "one\ntwo\nthree\n");
+  BOOST_CHECK_EQUAL(LineIndex(file, 1).count(), 3u);
+  const auto text = read_file(kept, 1000);
+  for (const std::string& broken : {std::string(), text.substr(0, 20), text.substr(0, text.size() - 8), text + "12345678"}) {
+    write("lines.jsonl.lines", broken);
+    BOOST_CHECK_EQUAL(LineIndex(file, 1).count(), 3u);
+    BOOST_CHECK_EQUAL(read_file(kept, 1000), text);
+  }
+}
+
+// Parts that threads look at, whose borders fall anywhere: in lines, between them, in runs of blank ones.
+BOOST_AUTO_TEST_CASE(an_index_made_by_several_threads_has_every_line_once) {
+  std::string text;
+  std::vector<std::uint64_t> begin, number;
+  std::uint64_t line = 0;
+  for (std::uint64_t i = 0; text.size() < (std::size_t{40} << 20); ++i, ++line) {
+    if (i % 7 == 3) text += i % 2 == 0 ? "\n" : "   \n", ++line;
+    begin.push_back(text.size());
+    number.push_back(line + 1);
+    text += std::string(1 + i * i % 4099, 'x') + '\n';
+  }
+  const LineIndex lines(write("large.txt", text));
+  BOOST_REQUIRE_EQUAL(lines.count(), begin.size());
+  for (std::uint64_t i = 0; i < lines.count(); ++i)
+    if (lines.text(i).data() - lines.text(0).data() != static_cast<std::ptrdiff_t>(begin[i] - begin[0]) || lines.number(i) != number[i])
+      BOOST_FAIL("line " << i);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

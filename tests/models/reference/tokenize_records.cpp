@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/models/tokenizer.hpp>
+#include <ppengine/models/tokenizer/tokenizer.hpp>
 
 using namespace ppengine::models;
 
