@@ -41,7 +41,7 @@ struct TrainFlags {
   double lr = 1e-3;
   std::string lr_schedule = "constant", optimizer = "adamw", dropout = "off", on_nan = "stop", state_type = "f32";
   std::vector<double> betas{0.9, 0.999};
-  std::string trace, timeline, tensorboard;
+  std::string trace, timeline, tensorboard, dashboard;
   unsigned grace = 60;
   bool no_decay_1d = false, json = false;
 
@@ -154,6 +154,11 @@ void TrainFlags::add(CLI::App& command) {
       ->type_name("DIR")
       ->group(group);
   command
+      .add_option("--dashboard", dashboard,
+                  "Write a page that shows the run while it goes on, in a browser: curves, the last step's timeline, memory of the ranks")
+      ->type_name("FILE.html")
+      ->group(group);
+  command
       .add_option("--timeline", timeline,
                   "Write a page or picture with the last step as measured and as simulated, and draw it in the terminal")
       ->type_name("FILE.html|FILE.svg")
@@ -190,7 +195,8 @@ void TrainFlags::add_fine_tuning(CLI::App& command) {
       ->group(group);
   command
       .add_option("--lora-targets", options.lora.targets,
-                  "LoRA: linears by how their names end, a regular expression of whole names, or all-linear (default: as peft, q_proj,v_proj or what "
+                  "LoRA: linears by how their names end, a regular expression of whole names, or all-linear (default: as peft, "
+                  "q_proj,v_proj or what "
                   "they are packed into)")
       ->delimiter(',')
       ->type_name("NAME,...")
@@ -263,14 +269,17 @@ void TrainFlags::run(CLI::App& command) {
   options.trainer.optimizer.state_type = state_type == "bf16" ? ops::Type::bf16 : ops::Type::f32;
   options.dropout = dropout == "model";
   options.record = !trace.empty();
-  for (const std::string& file : {trace, timeline}) check_writable(file);
+  options.observe = !dashboard.empty();
+  for (const std::string& file : {trace, timeline, dashboard}) check_writable(file);
   if (!parallel.starts_processes()) {  // who starts ranks has nothing to save: it passes signals on as soon as there are any
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
     std::signal(SIGALRM, end_at_once);
     grace_seconds = grace;
   }
-  TrainReporter reporter(json, tensorboard, [] { return interrupts > 0; });
+  std::optional<Dashboard> page;
+  if (options.observe) page.emplace(dashboard, options.trainer.parallel.schedule, parallel.dp * parallel.tp);
+  TrainReporter reporter(json, tensorboard, std::move(page), [] { return interrupts > 0; });
   runs::TrainingResult result;
   bool regroup = false;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {

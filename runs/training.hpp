@@ -66,6 +66,7 @@ struct TrainingOptions {
   std::map<std::string, std::string> settings;  // what checkpoints say the run was made with; the command line restores its flags from it
   bool dry_run = false;                         // loads no weights, measures a step with random ones, and saves nothing
   bool record = false;                          // keep the timelines of all steps (traces), not only of the last one
+  bool observe = false;                         // after every step the listener may see what all ranks did
 };
 
 struct RunInfo {
@@ -83,20 +84,6 @@ struct DryRun {
   double step_seconds = 0, seconds = 0;
 };
 
-// All methods but stop_requested and stopping are called on rank 0 only.
-class TrainingListener {
- public:
-  virtual ~TrainingListener() = default;
-  virtual void started(const RunInfo&) {}
-  virtual void stepped(const engine::StepResult&, std::size_t /*peak_bytes of rank 0*/) {}
-  virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
-  virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
-  virtual void planned(const DryRun&) {}
-  virtual void noticed(const std::string& /*text*/) {}  // a loss spike
-  virtual bool stop_requested() { return false; }       // asked on every rank after every step: one is enough
-  virtual void stopping() {}                            // on every rank: the step is over, a checkpoint is saved where one was asked for
-};
-
 struct TrainingResult {
   bool interrupted = false;
   bool regroup = false;  // elastic: all ranks have kept the state and are to be started again in another number
@@ -107,6 +94,23 @@ struct TrainingResult {
   // What each rank did, in the last step or (with `record`) in all of them one after the other.
   std::vector<std::vector<engine::TimedAction>> timelines;
   std::vector<std::vector<engine::TimedReduction>> reductions;  // in the same steps
+};
+
+// All methods but stop_requested and stopping are called on rank 0 only.
+class TrainingListener {
+ public:
+  virtual ~TrainingListener() = default;
+  virtual void started(const RunInfo&) {}
+  virtual void stepped(const engine::StepResult&, std::size_t /*peak_bytes of rank 0*/) {}
+  virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
+  virtual void saved(const std::string& /*folder*/, std::int64_t /*step*/) {}
+  virtual void planned(const DryRun&) {}
+  virtual void noticed(const std::string& /*text*/) {}  // a loss spike
+  // With TrainingOptions::observe: whether to gather what the ranks did in this step; and that, with all but `record`.
+  virtual bool wants_ranks() { return false; }
+  virtual void ranks_gathered(const TrainingResult&) {}
+  virtual bool stop_requested() { return false; }  // asked on every rank after every step: one is enough
+  virtual void stopping() {}                       // on every rank: the step is over, a checkpoint is saved where one was asked for
 };
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);

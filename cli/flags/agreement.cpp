@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 // Where a rank runs and what it prints is its own affair.
 bool may_differ(const std::string& flag) {
-  constexpr std::array own{"help",     "device",   "timeout", "launch", "hosts", "remote-shell",
-                           "restarts", "progress", "no-pin",  "json",   "trace", "timeline"};
+  constexpr std::array own{"help",     "device", "timeout", "launch", "hosts",    "remote-shell", "restarts",
+                           "progress", "no-pin", "json",    "trace",  "timeline", "dashboard"};
   return std::ranges::find(own, flag) != own.end();
 }
 

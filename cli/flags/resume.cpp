@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_saved(const CLI::Option& option) {
-  constexpr std::array others{"help", "model", "resume", "save",     "save-every",  "save-async", "keep",    "eval-data", "eval-every",
-                              "json", "trace", "grace",  "timeline", "tensorboard", "adapter",    "dry-run", "verbose",   "quiet"};
+  constexpr std::array others{"help",      "model",      "resume",  "save",    "save-every", "save-async", "keep",
+                              "eval-data", "eval-every", "json",    "trace",   "grace",      "timeline",   "tensorboard",
+                              "dashboard", "adapter",    "dry-run", "verbose", "quiet"};
   if (option.get_lnames().empty()) return false;
   const std::string& name = option.get_lnames()[0];
   if (std::ranges::find(others, name) != others.end()) return false;

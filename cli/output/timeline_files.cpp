@@ -37,11 +37,14 @@ void TimelineFiles::write_trace(const std::string& file, std::int64_t first_step
   engine::write_trace(file, result_.plan, copies_, result_.timelines, first_step, result_.reductions);
 }
 
+std::vector<schedules::Timeline> TimelineFiles::charts() const {
+  std::vector<schedules::Timeline> both{measured_, simulated_};
+  both[0].end = both[1].end = std::max(measured_.end, simulated_.end);
+  return both;
+}
+
 void TimelineFiles::write_page(const std::string& file) const {
-  schedules::Timeline measured = measured_, simulated = simulated_;
-  measured.end = simulated.end = std::max(measured.end, simulated.end);  // one scale for both
-  const std::vector<schedules::Timeline> both{std::move(measured), std::move(simulated)};
-  write_file_atomically(file, file.ends_with(".svg") ? schedules::chart_svg(both) : schedules::chart_html(both, "ppengine train"));
+  write_file_atomically(file, file.ends_with(".svg") ? schedules::chart_svg(charts()) : schedules::chart_html(charts(), "ppengine train"));
 }
 
 void TimelineFiles::print() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ppengine/runs/training.hpp>
 #include <ppengine/schedules/timeline.hpp>
@@ -14,6 +15,8 @@ class TimelineFiles {
   // the first of them, the trace all.
   TimelineFiles(const runs::TrainingResult& result, int copies, const std::string& schedule);
 
+  // As measured and as simulated, on one scale; empty where no step was run.
+  std::vector<schedules::Timeline> charts() const;
   void write_trace(const std::string& file, std::int64_t first_step) const;
   void write_page(const std::string& file) const;
   // Both charts on stdout.

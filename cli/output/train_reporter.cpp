@@ -17,6 +17,7 @@ void TrainReporter::started(const runs::RunInfo& info) {
   info_ = info;
   begin_ = std::chrono::steady_clock::now();
   if (!tensorboard_.empty()) events_.emplace(tensorboard_);
+  if (dashboard_) dashboard_->started(info);
   if (json_) return;
   progress_.note(fmt::format("{:.1f} M parameters, {} on {}, {}, {} of {} a step, on {}", double(info.parameters) / 1e6,
                              plural(info.stages, "stage"), plural(info.ranks, "rank"),
@@ -36,6 +37,7 @@ void TrainReporter::stepped(const engine::StepResult& result, std::size_t peak_b
                                  {"speed/tokens_per_second", double(result.tokens) / result.seconds},
                                  {"speed/idle_share", result.idle_share},
                                  {"memory/peak_bytes", double(peak_bytes)}});
+  if (dashboard_) dashboard_->stepped(result);
   if (json_) {
     nlohmann::json line{{"step", result.step},     {"loss", result.loss},       {"grad_norm", result.grad_norm},  {"lr", result.lr},
                         {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
@@ -58,6 +60,7 @@ void TrainReporter::stepped(const engine::StepResult& result, std::size_t peak_b
 void TrainReporter::evaluated(std::int64_t step, double loss) {
   evaluated_ = {step, loss};
   if (events_) events_->write(step, {{"eval/loss", loss}});
+  if (dashboard_) dashboard_->evaluated(step, loss);
   if (json_)
     print_result("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
   else
@@ -90,6 +93,7 @@ void TrainReporter::planned(const runs::DryRun& run) {
 }
 
 void TrainReporter::noticed(const std::string& text) {
+  if (dashboard_) dashboard_->noticed(text);
   if (json_)
     log::warning(text);
   else
@@ -99,6 +103,7 @@ void TrainReporter::noticed(const std::string& text) {
 void TrainReporter::stopping() { alarm(0); }
 
 void TrainReporter::finish(const runs::TrainingResult& result) {
+  if (dashboard_) dashboard_->write(result, false);
   if (json_) return;
   if (result.last.step == 0 && !result.interrupted)
     return print_result("nothing to do: step {} is reached already, and --steps is {}; give a larger one to go on\n", info_.first_step - 1,

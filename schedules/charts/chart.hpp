@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ppengine/schedules/timeline.hpp>
@@ -28,6 +29,9 @@ std::string chart_svg(const std::vector<Timeline>& timelines, CellLabels labels 
 
 // A self-contained page with one chart below the other (a simulated and a measured timeline, say), as wide as the window, zoom and hover.
 std::string chart_html(const std::vector<Timeline>& timelines, const std::string& heading, CellLabels labels = CellLabels::automatic);
+
+// Text as it may stand in such pages.
+std::string escape_xml(std::string_view text);
 
 constexpr std::size_t max_drawn_events = 200000;
 

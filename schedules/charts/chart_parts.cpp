@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include <ppengine/schedules/charts/chart.hpp>
 #include <ppengine/schedules/charts/chart_style.hpp>
 
 namespace ppengine::schedules {

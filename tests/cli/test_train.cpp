@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -198,6 +199,46 @@ BOOST_AUTO_TEST_CASE(traces_have_a_process_per_rank_lanes_and_an_arrow_per_messa
 }
 
 // Buckets of rank r of a data-parallel run: on the reduction's lane, one after the other, the same on every rank and in every step.
+BOOST_AUTO_TEST_CASE(a_dashboard_shows_the_run_while_it_goes_on_and_stays_as_its_report) {
+  const Folder folder;
+  const std::string page = folder / "run.html";
+  std::string live;
+  const Outcome outcome = run({"train",
+                               "--model",
+                               "demo",
+                               "--data",
+                               "task:addition",
+                               "--seq-len",
+                               "10",
+                               "--batch-size",
+                               "8",
+                               "--json",
+                               "--steps",
+                               "4",
+                               "--pp",
+                               "2",
+                               "--microbatches",
+                               "4",
+                               "--eval-every",
+                               "2",
+                               "--eval-data",
+                               "task:addition",
+                               "--dashboard",
+                               page},
+                              {}, "\"step\":2", [&](int) { live = read(page); });
+  BOOST_TEST(outcome.code == 0, outcome.err);
+  const auto holds = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  const std::string over = read(page);
+  BOOST_TEST(holds(live, "http-equiv=\"refresh\""));
+  BOOST_TEST(!holds(over, "http-equiv=\"refresh\""));
+  BOOST_TEST(holds(over, "step 4 of 4"));
+  for (const char* part : {"<h2>Loss<b>", "<h2>Norm of the gradients<b>", "<h2>Tokens per second<b>", "<h2>The last step<b>",
+                           "<h2>Peak memory<b>", "The same step simulated", "class=\"second\"", "</html>"})
+    BOOST_TEST(holds(over, part), part);
+  const auto first = over.find("class=\"first\" points=\""), end = over.find("\"/>", first);
+  BOOST_TEST(std::count(over.begin() + static_cast<long>(first), over.begin() + static_cast<long>(end), ',') == 4);  // losses of four steps
+}
+
 BOOST_AUTO_TEST_CASE(traces_show_every_bucket_of_a_reduction) {
   const Folder folder;
   const Outcome outcome = train({"--steps", "2", "--dp", "2", "--bucket-mb", "0.1", "--trace", folder / "trace.json"});
