@@ -61,7 +61,10 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan),
                                          PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor(), statistics_.get()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
-  optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
+  optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer, &mesh_.tensor());
+  if (optimizer_->meets_ranks() && options_.optimizer_in_backward)
+    throw ConfigError(fmt::format("--optimizer {} gathers matrices over ranks: it does not go with updates in the backward",
+                                  name_of(options_.optimizer.kind)));
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());
   norm_ = std::make_unique<GradientNorm>(*model_, mesh_.place().tensor);
   if (parallel.data > 1 || options_.optimizer_in_backward) make_reducer();

@@ -139,7 +139,8 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   const bool ignores = options_.on_nan == OnNan::ignore;
   bool finite = ignores || std::isfinite(GradientNorm::total(norm_->squares().items()));
   if (!counts) norm_->clear();
-  const bool clips = options_.grad_clip > 0, waits = clips || options_.on_nan == OnNan::skip || options_.before_update;
+  const bool clips = options_.grad_clip > 0,
+             waits = clips || options_.on_nan == OnNan::skip || options_.before_update || optimizer_->meets_ranks();
   if (!waits && !options_.optimizer_in_backward) optimizer_->begin_step();
   // Without clipping or skipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
   for (StageId stage : model_->stages()) {

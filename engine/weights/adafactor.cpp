@@ -19,8 +19,8 @@ constexpr float epsilon = std::numeric_limits<float>::epsilon();
 
 }  // namespace
 
-AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& options) : model_(model), options_(options) {
-  if (model.sharding()) throw ConfigError("--optimizer adafactor works on whole matrices: it does not go with --shard");
+AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole)
+    : model_(model), options_(options), whole_(whole) {
   const auto room = [&](int64_t count) { return ops::Buffer(model.device(), static_cast<size_t>(count) * sizeof(float), &model.memory()); };
   ops::Stream stream(model.device());
   int64_t largest = 1, side = 1;
@@ -28,19 +28,19 @@ AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& opt
     for (const ParameterRange& range : model.parameters(stage).ranges()) {
       if (!model.parameters(stage).bucket_of(range).reduced()) continue;  // never gets a gradient
       const ParameterInfo& info = model.graph().parameters()[range.id];
-      if (info.placement.is_split()) throw ConfigError("--optimizer adafactor works on whole matrices: it does not go with --tp");
       if (info.shape.rank() > 2) throw ConfigError(fmt::format("--optimizer adafactor: {} has more than two dimensions", info.name));
-      Means means;
+      const WholeParameters::Form form = whole.form(stage, range.id);
       const bool matrix = info.shape.rank() == 2;
-      means.rows = matrix ? info.shape[range.transposed ? 1 : 0] : 1;
-      means.columns = matrix ? info.shape[range.transposed ? 0 : 1] : info.shape.count();
+      Means means;
+      means.rows = form.rows;
+      means.columns = form.columns;
       means.row = room(matrix ? means.rows : means.columns);
       stream.zero(means.row.data(), means.row.bytes());
       if (matrix) {
         means.column = room(means.columns);
         stream.zero(means.column.data(), means.column.bytes());
       }
-      largest = std::max(largest, info.shape.count());
+      largest = std::max(largest, form.count());
       side = std::max({side, means.rows, means.columns});
       means_.emplace(std::pair(stage, range.id), std::move(means));
     }
@@ -65,86 +65,101 @@ void AdafactorUpdates::add_means(ops::Stream& stream, Means& means, const float*
   ops::adafactor_average(stream, means.row.as<float>(), sums_.as<float>(), means.rows, square / static_cast<float>(means.columns), weight);
 }
 
-double AdafactorUpdates::root_mean_square(ops::Stream& stream, const float* values, int64_t count) {
+double AdafactorUpdates::sum_of_squares(ops::Stream& stream, const float* values, int64_t count) {
   float squares = 0;
   ops::sum_squares(stream, values, scratch_.as<float>(), count, scratch_.at(ops::buffer_alignment));
   stream.copy(&squares, scratch_.data(), sizeof squares);
   stream.wait();
-  return std::sqrt(double(squares) / double(count));
+  return squares;
 }
 
-void AdafactorUpdates::update(ops::Stream& stream, StageId stage, size_t bucket, int64_t step, double lr, double gradient_scale) {
-  ParameterStore& store = model_.parameters(stage);
-  if (!store.buckets()[bucket].reduced()) return;
+std::vector<double> AdafactorUpdates::squares_of_values(ops::Stream& stream, StageId stage, const Bucket& bucket) {
+  const ParameterStore& store = model_.parameters(stage);
+  std::vector<double> squares;
+  for (ParameterId id : bucket.parameters) {
+    const ParameterPiece* const piece = whole_.piece_of(stage, id);
+    const float* const values = store.values() + store.value_begin(bucket) + (piece ? piece->local - store.local_begin(bucket) : 0);
+    squares.push_back(piece ? sum_of_squares(stream, values, static_cast<int64_t>(piece->count)) : 0.0);
+  }
+  whole_.sum(squares);
+  return squares;
+}
+
+void AdafactorUpdates::update(ops::Stream& stream, StageId stage, size_t number, int64_t step, double lr, double gradient_scale) {
+  const ParameterStore& store = model_.parameters(stage);
+  const Bucket& bucket = store.buckets()[number];
+  if (!bucket.reduced()) return;
   const auto weight = static_cast<float>(std::pow(double(step), beta2_decay));
   const double rate = std::min(lr, 1.0 / std::sqrt(double(step)));
-  for (ParameterId id : store.buckets()[bucket].parameters) {
+  whole_.open(stream, stage, number, store.gradients() + store.gradient_begin(bucket));
+  const std::vector<double> squares = squares_of_values(stream, stage, bucket);
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const ParameterId id = bucket.parameters[i];
     Means& means = means_.at({stage, id});
-    const ParameterRange& range = *store.find(id);
     const int64_t count = means.rows * means.columns;
-    float* const values = store.values() + range.offset;
-    const float* const gradient = store.gradients() + range.offset;
+    const float* const gradient = whole_.whole(stream, id);
     add_means(stream, means, gradient, gradient_scale, weight);
     if (means.column.data()) ops::sum(stream, means.row.as<float>(), sums_.as<float>(), means.rows, scratch_.at(ops::buffer_alignment));
     ops::adafactor_update(stream, {means.rows, means.columns, static_cast<float>(gradient_scale), epsilon}, gradient, means.row.as<float>(),
                           means.column.as<float>(), sums_.as<float>(), squares_.as<float>());
-    const double size = std::max(least_scale, root_mean_square(stream, values, count)) * rate;
-    const double too_large = std::max(1.0, root_mean_square(stream, squares_.as<float>(), count) / clip);
+    const double size = std::max(least_scale, std::sqrt(squares[i] / double(count))) * rate;
+    const double root_mean_square = std::sqrt(sum_of_squares(stream, squares_.as<float>(), count) / double(count));
+    ops::scale(stream, ops::Type::f32, squares_.data(), static_cast<float>(-size / std::max(1.0, root_mean_square / clip)), count);
     const bool spared = !options_.decay_1d && !means.column.data();
-    if (!spared && options_.weight_decay != 0)
-      ops::scale(stream, ops::Type::f32, values, static_cast<float>(1.0 - lr * options_.weight_decay), count);
-    ops::scale(stream, ops::Type::f32, squares_.data(), static_cast<float>(-size / too_large), count);
-    ops::add(stream, ops::Type::f32, values, squares_.data(), values, count);
-    if (void* const copies = store.compute_copy())
-      ops::cast(stream, ops::Type::f32, values, store.compute_type(),
-                static_cast<std::byte*>(copies) + range.offset * ops::size_of(store.compute_type()), count);
+    whole_.add(stream, stage, id, squares_.as<float>(), spared ? 1.0 : 1.0 - lr * options_.weight_decay);
   }
 }
 
 std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, StageId stage) const {
-  const ParameterStore& store = model_.parameters(stage);
-  std::vector<float> flat(store.trained_count());
+  std::vector<float> flat(model_.parameters(stage).local_trained_count());
   for (const auto& [key, means] : means_) {
     if (key.first != stage) continue;
-    float* const to = flat.data() + store.find(key.second)->offset;
     std::vector<float> row(means.row.bytes() / sizeof(float)), column(means.column.bytes() / sizeof(float));
     stream.copy(row.data(), means.row.data(), means.row.bytes());
     if (!column.empty()) stream.copy(column.data(), means.column.data(), means.column.bytes());
     stream.wait();
     if (column.empty()) {
-      std::ranges::copy(row, to);
+      whole_.put(stage, key.second, row, flat);
       continue;
     }
     double mean = 0;
     for (float one : row) mean += double(one) / double(row.size());
+    std::vector<float> moments(row.size() * column.size());
     for (size_t i = 0; i < row.size(); ++i)
       for (size_t j = 0; j < column.size(); ++j)
-        to[i * column.size() + j] = mean > 0 ? static_cast<float>(double(row[i]) * column[j] / mean) : 0.0f;
+        moments[i * column.size() + j] = mean > 0 ? static_cast<float>(double(row[i]) * column[j] / mean) : 0.0f;
+    whole_.put(stage, key.second, moments, flat);
   }
   return flat;
 }
 
-void AdafactorUpdates::collect(ops::Stream& stream, StageId stage, const std::vector<float>& flat) {
+void AdafactorUpdates::collect(ops::Stream& stream, StageId stage, const float* flat) {
   const ParameterStore& store = model_.parameters(stage);
-  for (auto& [key, means] : means_) {
-    if (key.first != stage) continue;
-    const float* const from = flat.data() + store.find(key.second)->offset;
-    if (!means.column.data()) {
-      stream.copy(means.row.data(), from, means.row.bytes());
-      stream.wait();
-      continue;
-    }
-    const auto rows = static_cast<size_t>(means.rows), columns = static_cast<size_t>(means.columns);
-    std::vector<double> row(rows), column(columns);
-    for (size_t i = 0; i < rows; ++i)
-      for (size_t j = 0; j < columns; ++j) row[i] += from[i * columns + j], column[j] += from[i * columns + j];
-    std::vector<float> row_means(rows), column_means(columns);
-    std::ranges::transform(row, row_means.begin(), [&](double sum) { return static_cast<float>(sum / double(columns)); });
-    std::ranges::transform(column, column_means.begin(), [&](double sum) { return static_cast<float>(sum / double(rows)); });
-    stream.copy(means.row.data(), row_means.data(), means.row.bytes());
-    stream.copy(means.column.data(), column_means.data(), means.column.bytes());
-    stream.wait();
+  for (size_t bucket = 0; bucket < store.buckets().size(); ++bucket) {
+    if (!store.buckets()[bucket].reduced()) continue;
+    whole_.open(stream, stage, bucket, flat + store.local_begin(store.buckets()[bucket]));
+    for (ParameterId id : store.buckets()[bucket].parameters) collect(stream, means_.at({stage, id}), whole_.whole(stream, id));
   }
+}
+
+void AdafactorUpdates::collect(ops::Stream& stream, const Means& means, const float* moments) {
+  const auto rows = static_cast<size_t>(means.rows), columns = static_cast<size_t>(means.columns);
+  if (!means.column.data()) {
+    stream.copy(means.row.data(), moments, means.row.bytes());
+    return stream.wait();
+  }
+  std::vector<float> from(rows * columns);
+  stream.copy(from.data(), moments, from.size() * sizeof(float));
+  stream.wait();
+  std::vector<double> row(rows), column(columns);
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < columns; ++j) row[i] += from[i * columns + j], column[j] += from[i * columns + j];
+  std::vector<float> row_means(rows), column_means(columns);
+  std::ranges::transform(row, row_means.begin(), [&](double sum) { return static_cast<float>(sum / double(columns)); });
+  std::ranges::transform(column, column_means.begin(), [&](double sum) { return static_cast<float>(sum / double(rows)); });
+  stream.copy(means.row.data(), row_means.data(), means.row.bytes());
+  stream.copy(means.column.data(), column_means.data(), means.column.bytes());
+  stream.wait();
 }
 
 }  // namespace ppengine::engine

@@ -3,22 +3,22 @@
 #pragma once
 
 #include <map>
+#include <vector>
 
-#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/optimizer.hpp>
+#include <ppengine/engine/weights/whole_parameters.hpp>
 
 namespace ppengine::engine {
 
 class AdafactorUpdates {
  public:
-  // ConfigError where parameters are sharded, or divided over tensor-parallel ranks: a parameter must be whole.
-  AdafactorUpdates(ModelRank& model, const OptimizerOptions& options);
+  AdafactorUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole);
 
   void update(ops::Stream& stream, StageId stage, size_t bucket, int64_t step, double lr, double gradient_scale);
-  // The second moments that the means stand for, at the parameters' places of a flat buffer of the stage on the host; and back. Row and
-  // column means of these are the means themselves.
+  // The second moments that the means stand for, at the places of this rank's parts of the stage; and back (from the device's memory). Row
+  // and column means of these are the means themselves.
   std::vector<float> expand(ops::Stream& stream, StageId stage) const;
-  void collect(ops::Stream& stream, StageId stage, const std::vector<float>& flat);
+  void collect(ops::Stream& stream, StageId stage, const float* flat);
 
  private:
   struct Means {
@@ -26,10 +26,14 @@ class AdafactorUpdates {
     int64_t rows = 1, columns = 1;
   };
   void add_means(ops::Stream& stream, Means& means, const float* gradient, double gradient_scale, float weight);
-  double root_mean_square(ops::Stream& stream, const float* values, int64_t count);
+  void collect(ops::Stream& stream, const Means& means, const float* moments);
+  double sum_of_squares(ops::Stream& stream, const float* values, int64_t count);
+  // Of a bucket's parameters, each over all ranks.
+  std::vector<double> squares_of_values(ops::Stream& stream, StageId stage, const Bucket& bucket);
 
   ModelRank& model_;
   OptimizerOptions options_;
+  WholeParameters& whole_;
   std::map<std::pair<StageId, ParameterId>, Means> means_;  // by stage and parameter
   ops::Buffer squares_, turned_, sums_, scratch_;
 };

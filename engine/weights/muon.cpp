@@ -28,21 +28,30 @@ bool is_hidden_matrix(const ParameterInfo& info) {
 
 }  // namespace
 
-MuonUpdates::MuonUpdates(ModelRank& model, const OptimizerOptions& options) : model_(model), options_(options) {
-  if (model.sharding()) throw ConfigError("--optimizer muon works on whole matrices: it does not go with --shard");
-  int64_t largest = 0, smaller_side = 0;
-  for (const ParameterInfo& info : model.graph().parameters()) {
-    if (!is_hidden_matrix(info)) continue;
-    if (info.placement.is_split()) throw ConfigError("--optimizer muon works on whole matrices: it does not go with --tp");
-    largest = std::max(largest, info.shape.count());
-    smaller_side = std::max(smaller_side, std::min(info.shape[0], info.shape[1]));
+MuonUpdates::MuonUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole)
+    : model_(model), options_(options), whole_(whole) {
+  int64_t largest = 1, smaller_side = 1;
+  size_t bucket = 1;
+  for (StageId stage : model.stages()) {
+    const ParameterStore& store = model.parameters(stage);
+    for (const ParameterRange& range : store.ranges()) {
+      if (!has(range.id)) continue;
+      const WholeParameters::Form form = whole.form(stage, range.id);
+      largest = std::max(largest, form.count());
+      smaller_side = std::max(smaller_side, std::min(form.rows, form.columns));
+      bucket = std::max(bucket, store.local_count(store.bucket_of(range)));
+    }
   }
   const auto room = [&](int64_t count) { return ops::Buffer(model.device(), static_cast<size_t>(count) * sizeof(float), &model.memory()); };
+  ahead_ = room(static_cast<int64_t>(bucket));
   matrix_ = room(largest);
   next_ = room(largest);
   gram_ = room(smaller_side * smaller_side);
   polynomial_ = room(smaller_side * smaller_side);
   scratch_ = ops::Buffer(model.device(), ops::reduce_workspace() + ops::buffer_alignment, &model.memory());
+  ops::Stream stream(model.device());
+  stream.zero(ahead_.data(), ahead_.bytes());  // what lies between matrices travels too
+  stream.wait();
 }
 
 bool MuonUpdates::has(ParameterId parameter) const { return is_hidden_matrix(model_.graph().parameters()[parameter]); }
@@ -81,40 +90,39 @@ void MuonUpdates::orthogonalise(ops::Stream& stream, int64_t rows, int64_t colum
   }
 }
 
-bool MuonUpdates::update(ops::Stream& stream, StageId stage, size_t bucket, float* momentum, double lr, double gradient_scale) {
+// The momentum of this rank's elements, and what their update looks ahead to: kept <- m kept + (1 - m) g; ahead = (1 - m) g + m kept.
+void MuonUpdates::add_momentum(ops::Stream& stream, float* kept, const float* gradient, float* ahead, int64_t count,
+                               double gradient_scale) {
+  const auto m = static_cast<float>(options_.muon_momentum);
+  stream.copy(ahead, gradient, static_cast<size_t>(count) * sizeof(float));
+  ops::scale(stream, ops::Type::f32, ahead, (1.0f - m) * static_cast<float>(gradient_scale), count);
+  ops::scale(stream, ops::Type::f32, kept, m, count);
+  ops::add(stream, ops::Type::f32, kept, ahead, kept, count);
+  stream.copy(next_.data(), kept, static_cast<size_t>(count) * sizeof(float));
+  ops::scale(stream, ops::Type::f32, next_.data(), m, count);
+  ops::add(stream, ops::Type::f32, ahead, next_.data(), ahead, count);
+}
+
+bool MuonUpdates::update(ops::Stream& stream, StageId stage, size_t number, float* momentum, double lr, double gradient_scale) {
   ParameterStore& store = model_.parameters(stage);
-  if (!store.buckets()[bucket].reduced()) return false;
-  bool any = false;
-  for (ParameterId id : store.buckets()[bucket].parameters) {
+  const Bucket& bucket = store.buckets()[number];
+  if (!bucket.reduced() || std::ranges::none_of(bucket.parameters, [&](ParameterId id) { return has(id); })) return false;
+  const size_t local = store.local_begin(bucket);
+  for (ParameterId id : bucket.parameters)
+    if (const ParameterPiece* piece = has(id) ? whole_.piece_of(stage, id) : nullptr)
+      add_momentum(stream, momentum + piece->local, store.gradients() + store.gradient_begin(bucket) + (piece->local - local),
+                   ahead_.as<float>() + (piece->local - local), static_cast<int64_t>(piece->count), gradient_scale);
+  whole_.open(stream, stage, number, ahead_.as<float>());
+  for (ParameterId id : bucket.parameters) {
     if (!has(id)) continue;
-    any = true;
-    const ParameterInfo& info = model_.graph().parameters()[id];
-    const ParameterRange& range = *store.find(id);
-    const int64_t stored_rows = info.shape[range.transposed ? 1 : 0], stored_columns = info.shape[range.transposed ? 0 : 1];
-    const auto count = static_cast<int64_t>(range.count);
-    const auto m = static_cast<float>(options_.muon_momentum);
-    float* const kept = momentum + range.offset;
-    const float* const gradient = store.gradients() + range.offset;
-    // kept <- m kept + (1 - m) g; the update looks ahead: (1 - m) g + m kept.
-    stream.copy(matrix_.data(), gradient, range.count * sizeof(float));
-    ops::scale(stream, ops::Type::f32, matrix_.data(), (1.0f - m) * static_cast<float>(gradient_scale), count);
-    ops::scale(stream, ops::Type::f32, kept, m, count);
-    ops::add(stream, ops::Type::f32, kept, matrix_.data(), kept, count);
-    stream.copy(next_.data(), kept, range.count * sizeof(float));
-    ops::scale(stream, ops::Type::f32, next_.data(), m, count);
-    ops::add(stream, ops::Type::f32, matrix_.data(), next_.data(), matrix_.data(), count);
-    const bool tall = stored_rows > stored_columns;
-    orthogonalise(stream, std::min(stored_rows, stored_columns), std::max(stored_rows, stored_columns), tall);
-    const double ratio = std::sqrt(std::max(1.0, double(info.shape[0]) / double(info.shape[1])));
-    float* const values = store.values() + range.offset;
-    ops::scale(stream, ops::Type::f32, values, static_cast<float>(1.0 - lr * options_.weight_decay), count);
-    ops::scale(stream, ops::Type::f32, matrix_.data(), static_cast<float>(-lr * ratio), count);
-    ops::add(stream, ops::Type::f32, values, matrix_.data(), values, count);
-    if (void* const copies = store.compute_copy())
-      ops::cast(stream, ops::Type::f32, values, store.compute_type(),
-                static_cast<std::byte*>(copies) + range.offset * ops::size_of(store.compute_type()), count);
+    const WholeParameters::Form form = whole_.form(stage, id);
+    stream.copy(matrix_.data(), whole_.whole(stream, id), static_cast<size_t>(form.count()) * sizeof(float));
+    orthogonalise(stream, std::min(form.rows, form.columns), std::max(form.rows, form.columns), form.rows > form.columns);
+    const double outputs = double(form.transposed ? form.columns : form.rows), inputs = double(form.transposed ? form.rows : form.columns);
+    ops::scale(stream, ops::Type::f32, matrix_.data(), static_cast<float>(-lr * std::sqrt(std::max(1.0, outputs / inputs))), form.count());
+    whole_.add(stream, stage, id, matrix_.as<float>(), 1.0 - lr * options_.weight_decay);
   }
-  return any;
+  return true;
 }
 
 }  // namespace ppengine::engine

@@ -5,20 +5,19 @@
 #include <memory>
 #include <vector>
 
-#include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/optimizer.hpp>
+#include <ppengine/engine/weights/whole_parameters.hpp>
 #include <ppengine/ops/matmul.hpp>
 
 namespace ppengine::engine {
 
 class MuonUpdates {
  public:
-  // ConfigError where parameters are sharded, or divided over tensor-parallel ranks: a matrix must be whole.
-  MuonUpdates(ModelRank& model, const OptimizerOptions& options);
+  MuonUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole);
 
   // Whether a parameter is updated here: linears' weights but for the head's and tied ones.
   bool has(ParameterId parameter) const;
-  // The matrices of a bucket; false where it has none.
+  // The matrices of a bucket; false where it has none. momentum: of this rank's parts of the stage.
   bool update(ops::Stream& stream, StageId stage, size_t bucket, float* momentum, double lr, double gradient_scale);
 
  private:
@@ -26,12 +25,14 @@ class MuonUpdates {
     std::unique_ptr<ops::Matmul> gram, square, step;
   };
   Products& products(int64_t rows, int64_t columns, bool transposed);
+  void add_momentum(ops::Stream& stream, float* kept, const float* gradient, float* ahead, int64_t count, double gradient_scale);
   void orthogonalise(ops::Stream& stream, int64_t rows, int64_t columns, bool transposed);
 
   ModelRank& model_;
   OptimizerOptions options_;
   std::map<std::tuple<int64_t, int64_t, bool>, Products> products_;
-  ops::Buffer matrix_, next_, gram_, polynomial_, scratch_;
+  WholeParameters& whole_;
+  ops::Buffer ahead_, matrix_, next_, gram_, polynomial_, scratch_;
 };
 
 }  // namespace ppengine::engine

@@ -11,6 +11,7 @@
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/weights/adafactor.hpp>
 #include <ppengine/engine/weights/muon.hpp>
+#include <ppengine/engine/weights/whole_parameters.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/optimizer.hpp>
 
@@ -57,9 +58,11 @@ double LrSchedule::at(int64_t step) const {
   return minimum + (peak - minimum) * 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, progress)));
 }
 
-Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_(model), options_(options) {
-  if (options.kind == OptimizerKind::muon) muon_ = std::make_unique<MuonUpdates>(model, options);
-  if (options.kind == OptimizerKind::adafactor) adafactor_ = std::make_unique<AdafactorUpdates>(model, options);
+Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options, comm::Communicator* tensor) : model_(model), options_(options) {
+  const bool muon = options.kind == OptimizerKind::muon, adafactor = options.kind == OptimizerKind::adafactor;
+  if (muon || adafactor) whole_ = std::make_unique<WholeParameters>(model, tensor);
+  if (muon) muon_ = std::make_unique<MuonUpdates>(model, options, *whole_);
+  if (adafactor) adafactor_ = std::make_unique<AdafactorUpdates>(model, options, *whole_);
   if (options.state_type != ops::Type::f32 && options.kind != OptimizerKind::adamw)
     throw ConfigError(fmt::format("--state-type bf16 is for --optimizer adamw, not {}", name_of(options.kind)));
   ops::Stream stream(model.device());
@@ -92,6 +95,8 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options) : model_
 }
 
 Optimizer::~Optimizer() = default;
+
+bool Optimizer::meets_ranks() const { return whole_ && whole_->meets_ranks(); }
 
 std::vector<std::string> Optimizer::state_names() const {
   if (adafactor_) return {"exp_avg_sq"};
@@ -128,10 +133,7 @@ float* Optimizer::state(StageId stage, size_t which) {
 void Optimizer::store_state(StageId stage, size_t which) {
   if (adafactor_) {
     ops::Stream stream(model_.device());
-    std::vector<float> flat(model_.parameters(stage).trained_count());
-    stream.copy(flat.data(), wide_.data(), flat.size() * sizeof(float));
-    stream.wait();
-    return adafactor_->collect(stream, stage, flat);
+    return adafactor_->collect(stream, stage, wide_.as<float>());
   }
   if (options_.state_type == ops::Type::f32) return;
   const ops::Buffer& kept = find(stage).state[which];

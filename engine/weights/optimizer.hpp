@@ -11,6 +11,10 @@
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
 
+namespace ppengine::comm {
+class Communicator;
+}
+
 namespace ppengine::engine {
 
 // muon: Muon for the matrices of hidden layers, AdamW for all others.
@@ -44,10 +48,12 @@ struct LrSchedule {
 class ModelRank;
 class AdafactorUpdates;
 class MuonUpdates;
+class WholeParameters;
 
 class Optimizer {
  public:
-  Optimizer(ModelRank& model, const OptimizerOptions& options);
+  // tensor: the ranks that divide parameters, for optimizers that look at whole matrices; null where none does.
+  Optimizer(ModelRank& model, const OptimizerOptions& options, comm::Communicator* tensor = nullptr);
   ~Optimizer();
 
   // One update from the gradients, each multiplied by `gradient_scale` as it is read. Parameters that the loss does not depend on stay as
@@ -56,13 +62,16 @@ class Optimizer {
   // The same bucket by bucket: begin_step, then every bucket of every stage once, in any order.
   void begin_step() { ++steps_; }
   void update(ops::Stream& stream, StageId stage, size_t bucket, double lr, double gradient_scale);
+  // Whether ranks wait for each other in an update: then all that share a stage update its buckets in one order.
+  bool meets_ranks() const;
   int64_t steps() const { return steps_; }  // updates so far
   void set_steps(int64_t steps) { steps_ = steps; }
 
   const OptimizerOptions& options() const { return options_; }
   // The state that a checkpoint holds beside each parameter: "exp_avg", "exp_avg_sq" or "momentum_buffer".
   std::vector<std::string> state_names() const;
-  // In f32: itself, or where it is kept narrower a copy until the next call, which store_state puts back.
+  // In f32: itself, or where it is kept otherwise a copy until the next call, which store_state puts back (all ranks that share the stage
+  // call it).
   float* state(StageId stage, size_t which);
   void store_state(StageId stage, size_t which);
 
@@ -83,8 +92,9 @@ class Optimizer {
   OptimizerOptions options_;
   std::vector<Stage> stages_;
   int64_t steps_ = 0;
-  ops::Buffer wide_;                   // of state(), where it is kept narrower
-  std::unique_ptr<MuonUpdates> muon_;  // null: another optimizer
+  ops::Buffer wide_;                        // of state(), where it is kept narrower
+  std::unique_ptr<WholeParameters> whole_;  // null: parts are enough
+  std::unique_ptr<MuonUpdates> muon_;       // null: another optimizer
   std::unique_ptr<AdafactorUpdates> adafactor_;
 };
 

@@ -154,14 +154,16 @@ ProgramState load_program_state(const fs::path& folder, engine::Trainer& trainer
   for (std::size_t i = 0; i < states.size(); ++i)
     for (engine::StageId stage : trainer.model().stages()) {
       engine::ParameterStore& store = trainer.model().parameters(stage);
+      float* const flat = optimizer.state(stage, i);
       for (const engine::ParameterRange& range : store.ranges()) {
         const engine::ParameterInfo& info = trainer.model().graph().parameters()[range.id];
         if (!moments.find(info.name + "." + states[i])) continue;  // a running statistic
         const auto values = models::stored_floats(moments.at(info.name + "." + states[i]));
         if (values.size() != static_cast<std::size_t>(info.shape.count()))
           throw FileError(fmt::format("{}: {} has another size", file.string(), info.name));
-        store.load_state(trainer.pipeline().stream(), range, optimizer.state(stage, i), values);
+        store.load_state(trainer.pipeline().stream(), range, flat, values);
       }
+      optimizer.store_state(stage, i);
     }
   return state;
 }
