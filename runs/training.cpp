@@ -186,6 +186,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     save_checkpoint(save_options(best_name), trainer, state);
     if (first_rank) listener.saved(best_name, state.step);
   };
+  KeptTensors kept_tensors;
   std::optional<Saving> saving;  // what is on its way
   const auto finish_saving = [&] {
     if (!saving) return;
@@ -199,7 +200,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     state.position = sampler.position();
     SaveOptions how = save_options(options.save);
     how.keep = options.keep;
-    how.in_background = options.save_async;
+    if (options.save_async) how.kept = &kept_tensors;
     saving.emplace(std::move(how), trainer, state);
     if (!options.save_async) finish_saving();
   };
@@ -216,6 +217,20 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
     if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     if (elastic && first_rank) elastic->finished(state.step);
+  };
+  const auto gather_ranks = [&](TrainingResult& of) {
+    for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
+      of.peak_bytes.push_back(one.front());
+    for (const auto& one : comm::gather(world, std::vector<double>{of.last.idle_share})) of.idle_share.push_back(one.front());
+  };
+  const auto show_ranks = [&] {
+    if (!options.observe || world.allreduce_value(std::int64_t{first_rank && listener.wants_ranks()}, comm::Reduce::max) == 0) return;
+    TrainingResult now;
+    now.last = result.last;
+    now.plan = trainer.plan();
+    gather_ranks(now);
+    now.timelines = comm::gather(world, trainer.timeline().actions());
+    if (first_rank) listener.ranks_gathered(now);
   };
   const auto tell_step = [&] {
     if (!first_rank) return;
@@ -249,6 +264,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
         if (const auto notice = Watch::ranks(all, state.step); notice && first_rank) listener.noticed(*notice);
         worked = 0;
       }
+      show_ranks();
       const std::int64_t wish = listener.stop_requested() ? 2 : elastic && elastic->regroup_requested() ? 1 : 0;
       const std::int64_t wanted = world.allreduce_value(wish, comm::Reduce::max);
       result.interrupted = wanted == 2;
@@ -260,9 +276,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     finish_saving();
     if (result.regroup) return;
     if (!result.interrupted) evaluate_now();
-    for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
-      result.peak_bytes.push_back(one.front());
-    for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
+    gather_ranks(result);
     result.timelines = comm::gather(world, timeline);
     result.reductions = comm::gather(world, reductions);
   };

@@ -2,6 +2,8 @@
 #include <ppengine/runs/training/saving.hpp>
 
 #include <fmt/core.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -21,6 +23,9 @@ namespace ppengine::runs {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The calling thread runs when computing ones leave room.
+void give_way() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
 
 models::TensorSpec spec_of(std::string name, const engine::ParameterInfo& info) {
   const auto dims = info.whole_shape().dims();
@@ -59,14 +64,15 @@ std::vector<float> gather_whole(comm::Communicator& tensor, engine::Placement pl
   return whole;
 }
 
-// A tensor on its way to a file: kept until a thread writes it, or written at once.
-using TensorSink = std::function<void(const std::string& name, std::vector<float>& values)>;
+// Where a tensor is put together, and what is done with it there.
+using TensorRoom = std::function<std::vector<float>&(const std::string& name)>;
+using TensorSink = std::function<void(const std::string& name, const std::vector<float>& values)>;
 using TensorName = std::function<std::string(const engine::ParameterInfo&)>;  // empty: not in the file
 
 // All ranks call it: sharded data-parallel ranks put their parts together, tensor-parallel ones theirs; one of them writes.
 void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::function<const float*(engine::StageId stage)>& flat,
-               const TensorSink& sink) {
-  std::vector<float> host;
+               const TensorRoom& room, const TensorSink& sink) {
+  std::vector<float> part;
   const comm::Mesh& mesh = trainer.mesh();
   for (engine::StageId stage : trainer.model().stages()) {
     const float* const whole = trainer.whole(stage, flat(stage));
@@ -74,6 +80,7 @@ void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::f
     for_each_parameter(trainer.model(), stage, true, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       const std::string name = name_of(info);
       if (name.empty()) return;
+      std::vector<float>& host = mesh.place().tensor == 0 ? room(name) : part;
       host.resize(range.count);
       trainer.model().parameters(stage).save(trainer.pipeline().stream(), range, whole, host);
       if (info.placement.is_split()) host = gather_whole(mesh.tensor(), info.placement, host);
@@ -136,19 +143,19 @@ void keep_earlier(const fs::path& folder, std::int64_t keep) {
 struct Saving::Part {
   fs::path folder, aside;
   models::SafetensorsLayout weights, moments;
-  std::vector<std::pair<std::string, std::vector<float>>> kept_weights = {}, kept_moments = {};  // to be written by the thread
+  std::vector<std::string> kept_weights = {}, kept_moments = {};  // to be written by the thread
   bool has_moments = false, finite_only = true;
   std::string state = {}, config = {};
 
-  void write() {
-    write(weights, kept_weights);
-    if (has_moments) write(moments, kept_moments);
+  void write(const KeptTensors* kept) const {
+    write(weights, kept_weights, kept);
+    if (has_moments) write(moments, kept_moments, kept);
   }
 
  private:
-  void write(const models::SafetensorsLayout& layout, auto& kept) const {
+  void write(const models::SafetensorsLayout& layout, const std::vector<std::string>& names, const KeptTensors* kept) const {
     auto writer = models::SafetensorsWriter::open(aside, layout);
-    for (auto& [name, values] : kept) writer.write(name, 0, values.data(), values.size() * sizeof(float)), values = {};
+    for (const std::string& name : names) writer.write(name, 0, kept->at(name).data(), kept->at(name).size() * sizeof(float));
     writer.sync();
   }
 };
@@ -177,11 +184,14 @@ Saving::Saving(SaveOptions options, engine::Trainer& trainer, const RunState& st
     if (part_->has_moments) models::SafetensorsWriter::create(part_->aside, part_->moments);
   }
   world.barrier();
-  const auto take = [&](const models::SafetensorsLayout& layout, auto& kept, const TensorName& name_of, const auto& flat) {
+  std::vector<float> one;
+  const auto room = [&](const std::string& name) -> std::vector<float>& { return options_.kept ? (*options_.kept)[name] : one; };
+  const auto take = [&](const models::SafetensorsLayout& layout, std::vector<std::string>& kept, const TensorName& name_of,
+                        const auto& flat) {
     auto writer = models::SafetensorsWriter::open(part_->aside, layout);
-    take_part(trainer, name_of, flat, [&](const std::string& name, std::vector<float>& values) {
-      if (options_.in_background)
-        kept.emplace_back(name, values);
+    take_part(trainer, name_of, flat, room, [&](const std::string& name, const std::vector<float>& values) {
+      if (options_.kept)
+        kept.push_back(name);
       else
         writer.write(name, 0, values.data(), values.size() * sizeof(float));
     });
@@ -196,7 +206,7 @@ Saving::Saving(SaveOptions options, engine::Trainer& trainer, const RunState& st
         part_->moments, part_->kept_moments,
         [&](const engine::ParameterInfo& info) { return info.frozen ? std::string() : info.name + "." + states[i]; },
         [&](engine::StageId stage) { return optimizer.state(stage, i); });
-  start([this] { part_->write(); });
+  start([this] { part_->write(options_.kept); });
 } catch (const FileError& error) {  // a full disk is no wrong usage: the run has failed
   throw Error(error.what());
 }
@@ -215,8 +225,11 @@ void Saving::start(std::function<void()> work) {
     idle_ = true;
   };
   idle_ = false;
-  if (options_.in_background)
-    thread_ = std::thread(run);
+  if (options_.kept)
+    thread_ = std::thread([run] {
+      give_way();
+      run();
+    });
   else
     run();
 }

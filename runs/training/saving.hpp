@@ -5,9 +5,12 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/models/source.hpp>
@@ -15,12 +18,15 @@
 
 namespace ppengine::runs {
 
+// Copies of what is saved, by name. The next checkpoint uses their memory again.
+using KeptTensors = std::map<std::string, std::vector<float>>;
+
 struct SaveOptions {
   std::filesystem::path folder;
   std::int64_t keep = 1;                         // above 1: of the checkpoints before, the last ones stay as FOLDER.step-N
   const models::ModelSource* model = nullptr;    // its config.json is saved too, and its tokenizer and other small files; null: any graph
   std::optional<engine::LoraOptions> lora = {};  // what is saved is an adapter (peft's folder): the model beneath stays where it is
-  bool in_background = false;                    // only copied now; a thread writes it while training goes on
+  KeptTensors* kept = nullptr;                   // copied there now; a thread writes it while training goes on. null: written now
 };
 
 // All ranks make one, and call finish, or advance until it says so; until then, and on any error, the checkpoint before stays.

@@ -277,4 +277,4 @@ def main():
     sys.exit(failed > 0)
 
 
-main()
+if __name__ == "__main__": main()
