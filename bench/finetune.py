@@ -3,7 +3,7 @@
 Needs torch, transformers, peft.
 
     bench/finetune.py [--rounds 3] [--steps 4]"""
-import argparse, json, pathlib, random, statistics, subprocess, tempfile, time
+import argparse, bisect, json, pathlib, random, statistics, subprocess, tempfile, time
 
 ROOT = pathlib.Path(__file__).parent.parent
 BINARY = ROOT / "build" / "bin" / "ppengine"
@@ -41,15 +41,13 @@ def ppengine_steps(*flags):
 
 
 def packed_sequences(data, length):
-    rooms = []
-    for line in data.read_text().splitlines():
-        inputs = len(json.loads(line)["text"]) - 1
-        fit = next((i for i, room in enumerate(rooms) if room >= inputs), None)
-        if fit is None:
-            rooms.append(length)
-            fit = -1
-        rooms[fit] -= inputs
-    return len(rooms)
+    """So many sequences --pack makes: the longest documents find their place first, each where it leaves the least room."""
+    rooms, count = [], 0
+    for inputs in sorted((len(json.loads(line)["text"]) - 1 for line in data.read_text().splitlines()), reverse=True):
+        at = bisect.bisect_left(rooms, inputs)
+        count += at == len(rooms)
+        bisect.insort(rooms, (length if at == len(rooms) else rooms.pop(at)) - inputs)
+    return count
 
 
 def main():
@@ -70,14 +68,17 @@ def main():
 
         generator = random.Random(0)
         data = pathlib.Path(temporary) / "documents.jsonl"
-        data.write_text("".join(json.dumps({"text": "x" * generator.randint(20, 500)}) + "\n" for _ in range(64)))
+        documents = 1024
+        data.write_text("".join(json.dumps({"text": "x" * generator.randint(20, 500)}) + "\n" for _ in range(documents)))
         small = pathlib.Path(temporary) / "small"  # without a tokenizer: a token per byte
         make_model(small, 512, 8, 256)
-        common = ["--model", small, "--data", data, "--seq-len", 500, "--steps", 3]
-        padded = ppengine_steps(*common, "--batch-size", 16)[1:]
-        packed = ppengine_steps(*common, "--batch-size", 8, "--pack")[1:]
-        per_padded = 16 / statistics.median(step["seconds"] for step in padded)
-        per_packed = 8 * 64 / packed_sequences(data, 500) / statistics.median(step["seconds"] for step in packed)
+        common = ["--model", small, "--data", data, "--seq-len", 500, "--steps", options.steps, "--order", "shuffled"]
+        share = documents / packed_sequences(data, 500)  # documents in a sequence
+        per_padded, per_packed = [], []
+        for _ in range(options.rounds):
+            per_padded.append(16 / statistics.median(step["seconds"] for step in ppengine_steps(*common, "--batch-size", 16)[1:]))
+            per_packed.append(8 * share / statistics.median(step["seconds"] for step in ppengine_steps(*common, "--batch-size", 8, "--pack")[1:]))
+        per_padded, per_packed = statistics.median(per_padded), statistics.median(per_packed)
         print(f"--pack: {per_packed:.1f} documents a second, padded {per_padded:.1f}: {per_packed / per_padded:.2f} times")
 
 

@@ -18,6 +18,7 @@
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/runs/programs/program_files.hpp>
 #include <ppengine/runs/programs/program_setup.hpp>
+#include <ppengine/runs/training/rank_figures.hpp>
 #include <ppengine/runs/training/trained_graph.hpp>
 
 namespace ppengine::runs {
@@ -149,6 +150,7 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
       timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
+      show_ranks(trainer, options, result.last, listener);
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;
       if (result.interrupted) listener.stopping();
       if (options.eval_every > 0 && state.step % options.eval_every == 0 && state.step < options.steps) evaluate_now();
@@ -157,12 +159,9 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
     if (saved_at != state.step) save_now();
     if (!result.interrupted) evaluate_now();
   });
-  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
-    result.peak_bytes.push_back(one.front());
-  for (const auto& one : comm::gather(world, std::vector<double>{result.last.idle_share})) result.idle_share.push_back(one.front());
+  gather_ranks(trainer, result);
   result.timelines = comm::gather(world, timeline);
   result.reductions = comm::gather(world, reductions);
-  result.plan = trainer.plan();
   return result;
 }
 

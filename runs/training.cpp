@@ -21,6 +21,7 @@
 #include <ppengine/runs/elastic/elastic.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/program.hpp>
+#include <ppengine/runs/training/rank_figures.hpp>
 #include <ppengine/runs/training/saving.hpp>
 #include <ppengine/runs/training/trained_graph.hpp>
 #include <ppengine/runs/training/watch.hpp>
@@ -92,13 +93,9 @@ TrainingResult dry_run(const TrainingOptions& options, engine::Trainer& trainer,
   const std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate), batch);
   TrainingResult result;
   for (int i = 0; i < 2; ++i) result.last = trainer.step(batches, 0.0);
-  comm::Communicator& world = trainer.mesh().world();
-  for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
-    result.peak_bytes.push_back(one.front());
-  result.idle_share = {result.last.idle_share};
-  result.plan = trainer.plan();
+  gather_ranks(trainer, result);
   const double seconds = result.last.seconds * double(options.steps);
-  if (world.rank() == 0)
+  if (trainer.mesh().world().rank() == 0)
     listener.planned({result.peak_bytes, options.steps, result.last.tokens * options.steps, result.last.seconds, seconds});
   return result;
 }
@@ -218,20 +215,6 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     if (options.save_every > 0 && state.step % options.save_every == 0) save_now(), saved_at = state.step;
     if (elastic && first_rank) elastic->finished(state.step);
   };
-  const auto gather_ranks = [&](TrainingResult& of) {
-    for (const auto& one : comm::gather(world, std::vector<std::size_t>{trainer.model().memory().peak()}))
-      of.peak_bytes.push_back(one.front());
-    for (const auto& one : comm::gather(world, std::vector<double>{of.last.idle_share})) of.idle_share.push_back(one.front());
-  };
-  const auto show_ranks = [&] {
-    if (!options.observe || world.allreduce_value(std::int64_t{first_rank && listener.wants_ranks()}, comm::Reduce::max) == 0) return;
-    TrainingResult now;
-    now.last = result.last;
-    now.plan = trainer.plan();
-    gather_ranks(now);
-    now.timelines = comm::gather(world, trainer.timeline().actions());
-    if (first_rank) listener.ranks_gathered(now);
-  };
   const auto tell_step = [&] {
     if (!first_rank) return;
     listener.stepped(result.last, trainer.model().memory().peak());
@@ -264,7 +247,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
         if (const auto notice = Watch::ranks(all, state.step); notice && first_rank) listener.noticed(*notice);
         worked = 0;
       }
-      show_ranks();
+      show_ranks(trainer, options, result.last, listener);
       const std::int64_t wish = listener.stop_requested() ? 2 : elastic && elastic->regroup_requested() ? 1 : 0;
       const std::int64_t wanted = world.allreduce_value(wish, comm::Reduce::max);
       result.interrupted = wanted == 2;
@@ -276,7 +259,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     finish_saving();
     if (result.regroup) return;
     if (!result.interrupted) evaluate_now();
-    gather_ranks(result);
+    gather_ranks(trainer, result);
     result.timelines = comm::gather(world, timeline);
     result.reductions = comm::gather(world, reductions);
   };
@@ -293,7 +276,6 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
     if (elastic) elastic->release();
     throw;
   }
-  result.plan = trainer.plan();
   return result;
 }
 

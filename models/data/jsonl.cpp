@@ -77,6 +77,17 @@ class JsonlSource : public TokenSource {
     lines_.expect_whole();
     return maker_.make(lines_.text(index), fmt::format("{}: line {}", name(), lines_.number(index)));
   }
+  // Of a sequence first the tokens are asked for, then their number.
+  std::shared_ptr<const Example> make_once(std::uint64_t index) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (last_.second && last_.first == index) return last_.second;
+    }
+    auto made = std::make_shared<const Example>(make(index));
+    const std::lock_guard lock(mutex_);
+    last_ = {index, made};
+    return made;
+  }
   std::int64_t inputs_of(const Example& one) const { return std::min(static_cast<std::int64_t>(one.tokens.size()) - 1, length_); }
   std::int64_t longest() const {
     std::size_t most = 0;
@@ -87,7 +98,7 @@ class JsonlSource : public TokenSource {
   template <class Visit>
   void for_each(std::uint64_t index, const Visit& visit) const {
     PPENGINE_ASSERT(index < sequences());
-    if (!packed_ && examples_.empty()) return visit(make(index));
+    if (!packed_ && examples_.empty()) return visit(*make_once(index));
     if (!packed_) return visit(examples_[index]);
     for (const std::uint64_t one : bins_[index]) visit(examples_[one]);
   }
@@ -140,6 +151,8 @@ class JsonlSource : public TokenSource {
   std::int64_t length_ = 0;
   std::vector<Example> examples_;  // empty: read line by line
   std::vector<std::vector<std::uint64_t>> bins_;
+  mutable std::mutex mutex_;
+  mutable std::pair<std::uint64_t, std::shared_ptr<const Example>> last_;  // line by line: the one that was read last
 };
 
 }  // namespace
