@@ -59,7 +59,7 @@ function(ppengine_fuzz_test name seconds)
   set(_found ${CMAKE_CURRENT_BINARY_DIR}/found_${name})
   file(MAKE_DIRECTORY ${_found})
   # The first folder is where libFuzzer writes, the others are only read.
-  add_test(NAME fuzz_${name} COMMAND ${_program} -max_total_time=${seconds} -rss_limit_mb=2048 -timeout=10 -verbosity=0
+  add_test(NAME fuzz_${name} COMMAND ${_program} -max_total_time=${seconds} -rss_limit_mb=2048 -timeout=60 -verbosity=0
     -print_final_stats=1 -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/fuzz_${name}. ${_found} ${_corpus})
 endfunction()
 
