@@ -69,6 +69,7 @@ std::optional<TensorRef> Lowering::lower_norms(const std::string& op, const Argu
     if (in.has("weight")) y = build_.apply("$0 * $1", {"$g * $1", "$g * $0"}, {y, build_.reshape(in.tensor("weight"), {width})});
     return build_.reshape(y, src.shape);
   }
+  if ((op == "group_norm" || op == "instance_norm") && in.tensor("input").rank() < 2) Arguments::refuse("has no channels");
   if (op == "group_norm")
     return group_norm(in.tensor("input"), in.integer("num_groups", 1), in.tensor_or_none("weight"), in.tensor_or_none("bias"),
                       in.number("eps", 1e-5));

@@ -233,15 +233,17 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     auto dims = in.dims("dims", x.rank());
     const Dims shape = x.shape;
     if (dims.empty()) x = build_.reshape(x, {count_of(shape)}), dims = {0};  // all elements in a row
+    if (shifts.size() != dims.size()) Arguments::refuse("has another number of shifts than dimensions");
     for (std::size_t i = 0; i < dims.size(); ++i) {
       const Dim size = x.shape[static_cast<std::size_t>(dims[i])];
       if (size.is(0)) continue;
       if (!size.constant()) {  // along the batch
-        if (std::abs(shifts[i]) > 1 && dims.size() == shifts.size() && x.shape == shape)
-          Arguments::refuse("rolls by more than one along the batch");
-        if (shifts[i] == 0) continue;
-        const Dim by = shifts[i] > 0 ? size - Dim(shifts[i]) : Dim(-shifts[i]);
-        x = build_.cat({build_.slice(x, dims[i], by, size - by), build_.slice(x, dims[i], 0, by)}, dims[i]);
+        const std::string place = fmt::format("$0 - ({})", shifts[i] % std::int64_t{INT32_MAX});
+        const TensorRef from =
+            build_.apply(fmt::format("(({0}) % $1 + $1) % $1", place), {"", ""}, {build_.arange(size, 0, 1, 'i'), number_of(size)}, 'i');
+        const auto at = x.shape.begin() + dims[i];
+        const Dims rows{count_of({x.shape.begin(), at}), size, count_of({at + 1, x.shape.end()})};
+        x = build_.reshape(build_.take(build_.reshape(x, rows), build_.reshape(from, {1, size, 1})), x.shape);
         continue;
       }
       const std::int64_t shift = ((shifts[i] % size.fixed) + size.fixed) % size.fixed;

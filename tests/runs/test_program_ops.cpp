@@ -157,7 +157,7 @@ void check_program(const std::string& name, const engine::ParallelOptions& paral
 BOOST_AUTO_TEST_SUITE(program_ops)
 
 BOOST_AUTO_TEST_CASE(outputs_and_gradients_of_every_op) {
-  for (const char* name : {"0", "1", "2", "3", "4", "5"}) BOOST_TEST_CONTEXT("program " << name) {
+  for (const char* name : {"0", "1", "2", "3", "4", "5", "6"}) BOOST_TEST_CONTEXT("program " << name) {
       check_program(name, parallel_options(1, 1, "1f1b"), true);
     }
 }

@@ -12,7 +12,7 @@ from op_table import OPS
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
-BATCH = 4
+BATCH, SIZE = 4, 66  # samples; ops of a program
 
 
 class One(nn.Module):
@@ -97,6 +97,5 @@ if __name__ == "__main__":
     else:
         here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "ops")
         names = list(OPS)
-        size = -(-len(names) // 6)
-        for i in range(6):
-            make(names[i * size:(i + 1) * size], os.path.join(here, str(i)))
+        for i in range(0, len(names), SIZE):
+            make(names[i:i + SIZE], os.path.join(here, str(i // SIZE)))

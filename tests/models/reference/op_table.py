@@ -1,5 +1,5 @@
-"""Ops of PyTorch, one line each: the shape of a sample and how the op is called. make_op_reference.py makes the references of tests/runs/test_program_ops.cpp
-of it; sweep_ops.py tries all of it against a build."""
+"""Ops of PyTorch, one line each: the shape of a sample and how the op is called. make_op_reference.py makes the references of
+tests/runs/test_program_ops.cpp of it."""
 import torch, torch.nn.functional as F
 
 OPS = {}
@@ -187,3 +187,12 @@ each(VOLUME, conv3d=lambda x, s: F.conv3d(x, s.w3, s.b3, padding=1, stride=2), c
      up_nearest3d=lambda x, s: F.interpolate(x, scale_factor=2), bn3d=lambda x, s: F.batch_norm(x, None, None, training=True),
      reflect3d=lambda x, s: F.pad(x, (1, 1, 1, 1, 1, 1), mode="reflect"), replicate3d=lambda x, s: F.pad(x, (1, 1, 1, 1, 1, 1), mode="replicate"),
      grid3d=lambda x, s: F.grid_sample(x, s.grid3, align_corners=False), permute5=lambda x, s: x.permute(0, 2, 4, 1, 3).flatten(2), sum5=lambda x, s: x.sum((1, 3)))
+# Dimensions without elements, and rolls along the batch that are longer than it.
+each(ROWS, empty_cat=lambda x, s: torch.cat([x[:, 1:1], x, F.relu(x[:, 4:])], 1), empty_sum=lambda x, s: x[:, 0] + x[:, 2:2].sum(1),
+     empty_matmul=lambda x, s: x[:, 2:2].transpose(1, 2) @ x[:, 3:3] + x[:, :1], empty_softmax=lambda x, s: x[:, 0] + x[:, 2:2].softmax(-1).sum(1),
+     empty_prod=lambda x, s: x[:, 0] * x[:, 4:].prod(1), empty_norm=lambda x, s: x[:, 0] + F.layer_norm(x[:, 4:], (6,)).sum(1),
+     empty_attention=lambda x, s: x + F.scaled_dot_product_attention(x[:, 4:], x, x).sum(1, keepdim=True),
+     empty_index=lambda x, s: x[:, 1] + x[:, torch.zeros(0, dtype=torch.long)].sum(1), empty_pad=lambda x, s: F.pad(x[:, :0], (0, 0, 1, 2), value=0.5) + x[:, :3],
+     empty_stack=lambda x, s: x[:, 1] + torch.stack([x[:, 0:0], x[:, 4:]], 2).sum((1, 2)), empty_split=lambda x, s: sum(p.sum(1) for p in x.split([0, 3, 1], 1)),
+     empty_where=lambda x, s: x[:, 1] + torch.where(x[:, :0] > 0, x[:, :0], 0.5).cumsum(1).sum(1), empty_einsum=lambda x, s: x[:, 0] + torch.einsum("bti,btj->bj", x[:, :0], x[:, 4:]),
+     roll_batch_far=lambda x, s: x.roll(-6, 0), roll_batch_rows=lambda x, s: x.roll((3, 1), (0, 1)))
