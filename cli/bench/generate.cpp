@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
@@ -71,11 +72,12 @@ double weight_bytes(engine::ModelRank& model) {
   return bytes;
 }
 
-// One run: all requests from submission to their end.
+// One run. The prefill ends when all requests have their first token; what is decoded is counted from there on.
 void measure_once(runs::Generator& generator, const BenchGenerateFlags& flags, std::int64_t vocabulary, int number,
                   MeasuredGeneration* into) {
-  double prefill_seconds = 0, decode_seconds = 0;
-  std::int64_t decoded = 0;
+  using Clock = std::chrono::steady_clock;
+  std::int64_t without_token = flags.batch_size, decoded = 0;
+  Clock::time_point prefilled;
   for (std::int64_t i = 0; i < flags.batch_size; ++i) {
     runs::GenerationRequest request;
     for (std::int64_t t = 0; t < flags.prompt_tokens; ++t)
@@ -83,17 +85,21 @@ void measure_once(runs::Generator& generator, const BenchGenerateFlags& flags, s
           static_cast<std::int32_t>(models::random_below(static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(i),
                                                          static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(vocabulary))));
     request.max_new_tokens = flags.new_tokens;
-    request.on_finished = [&](const runs::Generated& result) {
-      prefill_seconds += result.prefill_seconds;
-      decode_seconds = std::max(decode_seconds, result.decode_seconds);
-      decoded += static_cast<std::int64_t>(result.ids.size()) - 1;
+    request.on_token = [&, first = true](std::int32_t) mutable {
+      if (without_token == 0)
+        ++decoded;
+      else if (std::exchange(first, false) && --without_token == 0)
+        prefilled = Clock::now();
+      return true;
     };
     generator.submit(std::move(request));
   }
+  const auto begun = Clock::now();
   generator.run();
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
   if (!into) return;
-  into->prefill.push_back(double(flags.batch_size * flags.prompt_tokens) / prefill_seconds);
-  into->decode.push_back(double(decoded) / decode_seconds);
+  into->prefill.push_back(double(flags.batch_size * flags.prompt_tokens) / seconds(prefilled - begun));
+  into->decode.push_back(double(decoded) / seconds(Clock::now() - prefilled));
 }
 
 MeasuredGeneration measure_generation(const BenchGenerateFlags& flags, const models::ModelSource& source,

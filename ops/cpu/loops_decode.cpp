@@ -35,9 +35,11 @@ PPENGINE_INLINE float weight_at(const float* p) { return *p; }
 PPENGINE_INLINE float weight_at(const uint16_t* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(*p) << 16); }
 PPENGINE_INLINE float weight_at(const int8_t* p) { return static_cast<float>(*p); }
 
-// sums[r][k] for `Outs` outputs from `out` on and `Rows` rows. Whatever is computed beside it, each is added up in the same order.
-template <class W, int Rows, int Outs>
-PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int64_t out, float* sums, int64_t row_sums) {
+// sums[r][k] for `Outs` outputs from `out` on and `Rows` rows. Whatever is computed beside it, each is added up in the same order. The
+// weights that come next are fetched meanwhile; where these outputs have several passes, for other rows, each fetches its part.
+template <class W, int Rows, int Outs, bool OnePass = false>
+PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int64_t out, float* sums, int64_t row_sums, int64_t pass = 0,
+                              int64_t passes = 1) {
   const int64_t in = step.in, group = sizeof(W) == 1 ? step.group : in, groups = (in + group - 1) / group;
   const W* w[Outs];
   const float* scales[Outs];
@@ -52,19 +54,22 @@ PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int
     for (int r = 0; r < Rows; ++r) total[k][r] = zero(), rest[k][r] = 0;
   }
   constexpr int64_t together = Outs * sizeof(W);  // bytes per input; the rows behind these are fetched in their order
-  const char* const next = reinterpret_cast<const char*>(w[0]) + (fetched_ahead + together * in - 1) / (together * in) * (together * in);
+  constexpr int64_t most_fetched = together * lanes / (OnePass ? 1 : 2);
+  const int64_t fetched = together * lanes / (OnePass ? 1 : passes), ahead = (fetched_ahead + together * in - 1) / (together * in) * in;
+  const char* next = reinterpret_cast<const char*>(w[0]) + together * (ahead + pass * in / passes);
   const auto part = [&](int64_t i, int64_t last, V(&sum)[Outs][Rows], float (&tail)[Outs][Rows]) PPENGINE_INLINED {
     for (; i + lanes <= last; i += lanes) {
 #pragma GCC unroll 8
-      for (int64_t at = 0; at < together * lanes; at += line) __builtin_prefetch(next + i * together + at, 0, 2);
-      V weights[Outs];
+      for (int64_t at = 0; at < most_fetched; at += line) __builtin_prefetch(next + at, 0, 2);
+      next += fetched;
+      V values[Rows];
+#pragma GCC unroll 4
+      for (int r = 0; r < Rows; ++r) values[r] = load(x[r] + i);
 #pragma GCC unroll 8
-      for (int k = 0; k < Outs; ++k) weights[k] = weights_at(w[k] + i);
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        const V value = load(x[r] + i);
-#pragma GCC unroll 8
-        for (int k = 0; k < Outs; ++k) sum[k][r] = fma(weights[k], value, sum[k][r]);
+      for (int k = 0; k < Outs; ++k) {
+        const V weights = weights_at(w[k] + i);
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) sum[k][r] = fma(weights, values[r], sum[k][r]);
       }
     }
     for (; i < last; ++i)
@@ -97,26 +102,34 @@ PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int
     for (int r = 0; r < Rows; ++r) sums[r * row_sums + k] = sum_of(total[k][r]) + rest[k][r];
 }
 
-template <class W, int Rows, int Outs>
-void outputs(const LinearStep& step, int64_t rows, int64_t begin, int64_t end) {
-  static_assert(outputs_at_once % Outs == 0);
-  const float* x[Rows];  // those from `rows` on are computed again and not stored
-  for (int r = 0; r < Rows; ++r) x[r] = step.src + std::min<int64_t>(r, rows - 1) * step.in;
-  float sums[Rows * outputs_at_once];
-  for (int64_t o = begin; o < end; o += outputs_at_once) {
-    const int64_t last = std::min(o + outputs_at_once, end);
-    for (int64_t k = o; k < last; k += Outs) dot_rows<W, Rows, Outs>(step, x, k, sums + k - o, outputs_at_once);
-    finish_outputs(step, sums, outputs_at_once, 0, rows, o, last);
+// Four outputs of several rows, a few rows at a time: as many as have sums, values and a weight in registers.
+template <class W>
+PPENGINE_INLINE void dot_groups_of_rows(const LinearStep& step, const float* const* x, int64_t rows, int64_t out, float* sums) {
+  constexpr int64_t tall = PPENGINE_AVX512 || HWY_ARCH_ARM_A64 ? 4 : 3;
+  const int64_t groups = (rows + tall - 1) / tall;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t row = g * rows / groups, height = (g + 1) * rows / groups - row;
+    float* const to = sums + row * outputs_at_once;
+    with_height<tall>(height, [&](auto count) PPENGINE_INLINED {
+      groups == 1 ? dot_rows<W, count.value, 4, true>(step, x + row, out, to, outputs_at_once)
+                  : dot_rows<W, count.value, 4>(step, x + row, out, to, outputs_at_once, g, groups);
+    });
   }
 }
 
 template <class W>
 void outputs_of_rows(const LinearStep& step, int64_t rows, int64_t begin, int64_t end) {
-  constexpr bool many_registers = PPENGINE_AVX512 || HWY_ARCH_ARM_A64;
-  if (rows == 1) return outputs<W, 1, 8>(step, rows, begin, end);
-  if (rows == 2) return outputs<W, 2, 4>(step, rows, begin, end);
-  if (rows <= 4) return outputs<W, 4, many_registers ? 4 : 2>(step, rows, begin, end);
-  outputs<W, 8, many_registers ? 2 : 1>(step, rows, begin, end);
+  const float* x[most_few_rows];
+  for (int64_t r = 0; r < rows; ++r) x[r] = step.src + r * step.in;
+  float sums[most_few_rows * outputs_at_once];
+  for (int64_t o = begin; o < end; o += outputs_at_once) {
+    const int64_t last = std::min(o + outputs_at_once, end);
+    if (rows == 1)
+      for (int64_t k = o; k < last; k += 8) dot_rows<W, 1, 8, true>(step, x, k, sums + k - o, outputs_at_once);
+    else
+      for (int64_t k = o; k < last; k += 4) dot_groups_of_rows<W>(step, x, rows, k, sums + k - o);
+    finish_outputs(step, sums, outputs_at_once, 0, rows, o, last);
+  }
 }
 
 void linear(const LinearStep& step, WeightFormat format, int64_t rows, int64_t begin, int64_t end) {

@@ -58,20 +58,59 @@ void by_onednn(Stream& stream, const Gemm& g) {
                          g.c, g.n, begun});
 }
 
+// A product's operands as a step has them: they begin with a cache line, and what has the shape of a weight (the gradient that is added to,
+// or b) is not in the caches, but another one each time.
+class Operands {
+ public:
+  explicit Operands(const Gemm& product)
+      : g_(product),
+        a_(lines(g_.m, g_.k)),
+        b_(lines(g_.k, g_.n)),
+        c_(lines(g_.m, g_.n)),
+        copies_(divide_up(not_cached, std::max(g_.transposed_a ? c_ : b_, int64_t{1}))),
+        memory_(static_cast<size_t>(a_ + (g_.transposed_a ? b_ + copies_ * c_ : copies_ * b_ + c_)), filled()) {}
+
+  Gemm next() {
+    const int64_t copy = next_++ % copies_, b = a_ + (g_.transposed_a ? 0 : copy * b_);
+    const int64_t c = a_ + (g_.transposed_a ? b_ + copy * c_ : copies_ * b_);
+    g_.a = at(0), g_.b = at(b), g_.c = at(c);
+    g_.bias = nullptr, g_.add = g_.transposed_a ? g_.c : nullptr;
+    return g_;
+  }
+
+ private:
+  struct alignas(64) Line {
+    float values[16];
+  };
+  static constexpr int64_t not_cached = (32 << 20) / sizeof(Line);
+  static Line filled() {
+    Line line;
+    std::ranges::fill(line.values, 0.5f);
+    return line;
+  }
+  // One more than needed: matrices that all begin with a page would push each other out of the first cache.
+  static int64_t lines(int64_t rows, int64_t columns) { return divide_up(rows * columns, 16) + 1; }
+  float* at(int64_t line) { return memory_[static_cast<size_t>(line)].values; }
+
+  Gemm g_;
+  int64_t a_, b_, c_, copies_, next_ = 0;
+  std::vector<Line> memory_;
+};
+
 ProductChoice measure(Stream& stream, Gemm g) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (int64_t* size : {&g.m, &g.n, &g.k}) *size = std::min(*size, most_measured);
-  const std::vector<float> a(static_cast<size_t>(g.m * g.k), 0.5f), b(static_cast<size_t>(g.k * g.n), 0.25f);
-  std::vector<float> c(static_cast<size_t>(g.m * g.n));
-  g.a = a.data(), g.b = b.data(), g.c = c.data(), g.bias = g.add = nullptr;
+  Operands operands(g);
   BestRate ours, onednn;
   const auto steady = [&] { return ours.steady() && onednn.steady(); };
   const auto started = Clock::now();
   for (int i = 0; i < least_tries || (i < most_tries && !steady() && seconds_since(started) < most_seconds); ++i)
     for (BestRate* rate : {&ours, &onednn}) {
+      const Gemm product = operands.next();
       const auto begin = Clock::now();
-      multiply(stream, g, {.ours = rate == &ours});
+      multiply(stream, product, {.ours = rate == &ours});
+      stream.wait();
       rate->add(2e-9 * static_cast<double>(g.m * g.n) * static_cast<double>(g.k) / seconds_since(begin));
     }
   const bool undisturbed = steady();
