@@ -64,7 +64,10 @@ class Limits {
 };
 
 void print_explanation(const std::vector<BenchExplained>& all, bool json) {
+  const char* const vectors = ops::cpu::vector_target();
+  const std::string kept = ops::cpu::ProductTable::of_this_cpu().file().string();
   nlohmann::json list = nlohmann::json::array();
+  if (!json) print_result("vector loops of ops/cpu: {}; who computes a product is kept in {}\n\n", vectors, kept);
   for (const auto& [op, considered] : all) {
     bool taken = false;
     for (const auto& one : considered) {
@@ -76,7 +79,7 @@ void print_explanation(const std::vector<BenchExplained>& all, bool json) {
         print_result("{:<18} {:<8} {}\n", op, one.implementation, verdict);
     }
   }
-  if (json) print_result("{}\n", nlohmann::json{{"considered", list}}.dump());
+  if (json) print_result("{}\n", nlohmann::json{{"vectors", vectors}, {"products_kept_in", kept}, {"considered", list}}.dump());
 }
 
 // Which product serves each linear of a layer and the head, with the measured rates.

@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t least_measured = 1 << 23;  // multiplications
 constexpr int64_t most_measured = 4096;      // of each size: more takes longer and says the same
+constexpr int method = 2;                    // of measuring: answers of earlier ones do not count
 constexpr int least_tries = 4, most_tries = 24;
 constexpr double most_seconds = 1;     // that a shape's tries take, once there are enough
 constexpr double clearly = 1.05;       // faster than ours, to be chosen
@@ -166,7 +167,7 @@ void BestRate::add(double rate) {
 ProductTable& ProductTable::of_this_cpu() {
   static ProductTable table(
       std::filesystem::path(environment::cache_folder()) / "products" /
-      fmt::format("{}-{}-{:016x}", vector_target(), oneapi::tbb::this_task_arena::max_concurrency(), hash_text(cpu_model())));
+      fmt::format("{}-{}-{:016x}.{}", vector_target(), oneapi::tbb::this_task_arena::max_concurrency(), hash_text(cpu_model()), method));
   return table;
 }
 

@@ -44,6 +44,7 @@ class ProductTable {
 
   // Of the product only its sizes and layout count. Small ones are ours: there the cost of a call decides.
   ProductChoice choose(Stream& stream, const Gemm& product);
+  const std::filesystem::path& file() const { return file_; }
 
  private:
   void read();
