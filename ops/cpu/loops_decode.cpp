@@ -57,6 +57,7 @@ PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int
   constexpr int64_t most_fetched = together * lanes / (OnePass ? 1 : 2);
   const int64_t fetched = together * lanes / (OnePass ? 1 : passes), ahead = (fetched_ahead + together * in - 1) / (together * in) * in;
   const char* next = reinterpret_cast<const char*>(w[0]) + together * (ahead + pass * in / passes);
+  // What is left is added by std::fma: left to itself, the compiler rounds in between for some numbers of rows and not for others.
   const auto part = [&](int64_t i, int64_t last, V(&sum)[Outs][Rows], float (&tail)[Outs][Rows]) PPENGINE_INLINED {
     for (; i + lanes <= last; i += lanes) {
 #pragma GCC unroll 8
@@ -74,7 +75,7 @@ PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int
     }
     for (; i < last; ++i)
       for (int r = 0; r < Rows; ++r)
-        for (int k = 0; k < Outs; ++k) tail[k][r] += weight_at(w[k] + i) * x[r][i];
+        for (int k = 0; k < Outs; ++k) tail[k][r] = std::fma(weight_at(w[k] + i), x[r][i], tail[k][r]);
   };
   if constexpr (sizeof(W) > 1) {
     part(0, in, total, rest);
@@ -92,7 +93,7 @@ PPENGINE_INLINE void dot_rows(const LinearStep& step, const float* const* x, int
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
           total[k][r] = fma(sum[k][r], all(scales[k][g]), total[k][r]);
-          rest[k][r] += tail[k][r] * scales[k][g];
+          rest[k][r] = std::fma(tail[k][r], scales[k][g], rest[k][r]);
         }
     }
   }
