@@ -31,6 +31,7 @@ namespace {
 
 constexpr std::int64_t default_sequences = 8;  // per rank; the kernels of few rows take as many
 constexpr std::int64_t default_context = 4096, chunk = 128;
+constexpr std::size_t long_body = std::size_t{256} << 10;
 
 std::string name_of(const ServingOptions& options) {
   if (!options.name.empty()) return options.name;
@@ -163,7 +164,8 @@ void ServingRun::run(comm::Communicator& world) const {
   http.port = options_.port;
   http.max_body = static_cast<std::size_t>(options_.max_body);
   http.max_connections = static_cast<std::size_t>(options_.max_connections);
-  http.is_slow = [](const std::string& path) { return path == "/v1/embeddings"; };
+  // Long texts take long to read: they must not keep all workers from short ones.
+  http.is_slow = [](const serving::HttpRequest& request) { return request.path == "/v1/embeddings" || request.body.size() > long_body; };
   serving::HttpServer server(
       http, [&](const serving::HttpRequest& request, const std::shared_ptr<serving::Reply>& reply) { service.handle(request, reply); });
   service.connections = [&] { return server.connections(); };

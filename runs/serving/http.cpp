@@ -276,7 +276,7 @@ void Session::have_body(Code error) {
   ++shared_.answering;
   auto reply = std::make_shared<SessionReply>(shared_from_this(), message.keep_alive(), request.method == "HEAD", message.version() >= 11);
   watch();
-  asio::post(shared_.options.is_slow(request.path) ? shared_.slow_worker : shared_.workers,
+  asio::post(shared_.options.is_slow(request) ? shared_.slow_worker : shared_.workers,
              [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
                try {
                  shared.handler(request, reply);

@@ -12,6 +12,10 @@
 
 namespace ppengine::runs::serving {
 
+struct HttpRequest {
+  std::string method, path, authorization, content_type, client, body;
+};
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any that is free
@@ -21,13 +25,8 @@ struct HttpOptions {
   std::size_t max_pending = std::size_t{4} << 20;       // bytes of an answer that a client may leave unread
   std::chrono::seconds header_time{30}, body_time{60};  // for a request's header (also: between requests) and for its body
   std::chrono::seconds write_time{30};                  // without progress
-  std::function<bool(const std::string& path)> is_slow = [](const std::string&) {
-    return false;
-  };  // handled one after the other, beside the rest
-};
-
-struct HttpRequest {
-  std::string method, path, authorization, content_type, client, body;
+  // Requests that are handled one after the other, beside the rest.
+  std::function<bool(const HttpRequest&)> is_slow = [](const HttpRequest&) { return false; };
 };
 
 // The answer to one request. All methods can be called from any thread; after the client has gone they do nothing.

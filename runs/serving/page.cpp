@@ -18,7 +18,7 @@ textarea{flex:1;font:inherit;padding:.5rem;border:1px solid #ccc;border-radius:6
 button{font:inherit;padding:.4rem 1rem;border:1px solid #888;border-radius:6px;background:#fff;cursor:pointer}button:disabled{opacity:.4}
 #rate{font-size:.85rem;color:#555;text-align:center;min-height:1.4em}
 </style></head><body>
-<header><b id="name">ppengine</b>
+<header><b id="name">ppengine</b><select id="model" hidden></select>
 <label>Temperature <input id="temperature" type="number" value="0.7" min="0" max="2" step="0.1"></label>
 <label>Top p <input id="top_p" type="number" value="1" min="0.01" max="1" step="0.05"></label>
 <label>Tokens <input id="max_tokens" type="number" value="256" min="1"></label>
@@ -33,19 +33,28 @@ button{font:inherit;padding:.4rem 1rem;border:1px solid #888;border-radius:6px;b
 const $ = id => document.getElementById(id);
 let messages = [], running = null;
 const headers = () => $('key').value ? {'Content-Type': 'application/json', Authorization: 'Bearer ' + $('key').value} : {'Content-Type': 'application/json'};
-fetch('/v1/models', {headers: headers()}).then(r => r.json()).then(m => { if (m.data) $('name').textContent = m.data[0].id; }).catch(() => {});
+async function models() {
+  const r = await fetch('/v1/models', {headers: headers()}).catch(() => null);
+  if (!r || !r.ok) { $('rate').textContent = r && r.status === 401 ? 'This server wants a key' : ''; return; }
+  const ids = (await r.json()).data.map(m => m.id);
+  $('rate').textContent = ''; $('name').textContent = ids[0]; $('model').replaceChildren(...ids.map(id => new Option(id)));
+  $('model').hidden = ids.length < 2; $('name').hidden = ids.length > 1;
+}
+models(); $('key').onchange = models;
 function show(role, text) { const d = document.createElement('div'); d.className = 'm ' + role; d.textContent = text; $('chat').append(d); d.scrollIntoView(); return d; }
+const at_end = () => $('chat').scrollHeight - $('chat').scrollTop - $('chat').clientHeight < 40;
 async function ask() {
   const text = $('text').value.trim();
   if (!text || running) return;
   $('text').value = '';
-  messages.push({role: 'user', content: text}); show('user', text);
-  const box = show('assistant', ''); let answer = '', tokens = 0, begin = 0;
+  const chat = messages, asked = show('user', text);  // 'New chat' begins another list meanwhile
+  chat.push({role: 'user', content: text});
+  const box = show('assistant', ''); let answer = '', tokens = 0, begin = 0, stopped = false;
   running = new AbortController(); $('stop').disabled = false; $('send').disabled = true; $('rate').textContent = '';
-  const all = $('system').value ? [{role: 'system', content: $('system').value}, ...messages] : messages;
+  const all = $('system').value ? [{role: 'system', content: $('system').value}, ...chat] : chat;
   try {
     const r = await fetch('/v1/chat/completions', {method: 'POST', headers: headers(), signal: running.signal, body: JSON.stringify({
-      messages: all, stream: true, stream_options: {include_usage: true}, temperature: +$('temperature').value, top_p: +$('top_p').value, max_tokens: +$('max_tokens').value})});
+      model: $('model').value || undefined, messages: all, stream: true, stream_options: {include_usage: true}, temperature: +$('temperature').value, top_p: +$('top_p').value, max_tokens: +$('max_tokens').value})});
     if (!r.ok) throw new Error((await r.json()).error.message);
     const reader = r.body.pipeThrough(new TextDecoderStream()).getReader(); let rest = '';
     for (;;) {
@@ -57,17 +66,19 @@ async function ask() {
         const d = JSON.parse(line.slice(6));
         if (d.error) throw new Error(d.error.message);
         const piece = d.choices.length && d.choices[0].delta.content;
-        if (piece) { if (!begin) begin = performance.now(); else tokens++; answer += piece; box.textContent = answer; box.scrollIntoView(false);
+        if (piece) { if (!begin) begin = performance.now(); else tokens++; answer += piece; const follows = at_end(); box.textContent = answer; if (follows) box.scrollIntoView(false);
           if (tokens) $('rate').textContent = (1000 * tokens / (performance.now() - begin)).toFixed(1) + ' tokens per second'; }
         if (d.usage) $('rate').textContent += ', ' + d.usage.prompt_tokens + ' tokens read, ' + d.usage.completion_tokens + ' written';
       }
     }
-  } catch (e) { if (e.name !== 'AbortError') { box.className += ' error'; box.textContent = e.message; } }
-  if (answer) messages.push({role: 'assistant', content: answer}); else messages.pop();
+  } catch (e) { stopped = e.name === 'AbortError'; if (!stopped) { box.className += ' error'; box.textContent = e.message; } }
+  if (answer) chat.push({role: 'assistant', content: answer});
+  else if (stopped && chat === messages) { chat.pop(); box.remove(); asked.remove(); $('text').value = $('text').value || text; }  // as before
+  else { chat.pop(); box.textContent = box.textContent || '(no text)'; }
   running = null; $('stop').disabled = true; $('send').disabled = false; $('text').focus();
 }
 $('form').onsubmit = e => { e.preventDefault(); ask(); };
-$('text').onkeydown = e => { if (e.key === 'Enter' && !e.shiftKey) { e.preventDefault(); ask(); } };
+$('text').onkeydown = e => { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) { e.preventDefault(); ask(); } };
 $('stop').onclick = () => running && running.abort();
 $('clear').onclick = () => { if (running) running.abort(); messages = []; $('chat').textContent = ''; $('rate').textContent = ''; };
 </script></body></html>
