@@ -18,6 +18,7 @@ char char_of(int torch_type) {
   if (torch_type == 12) return 'b';
   if (torch_type == 6 || torch_type == 7 || torch_type == 8 || torch_type == 13) return 'f';
   if (torch_type >= 1 && torch_type <= 5) return 'i';
+  if (torch_type >= 9 && torch_type <= 11) throw ConfigError("complex numbers are not supported");
   throw ConfigError(fmt::format("values of torch's type {} are not supported", torch_type));
 }
 
