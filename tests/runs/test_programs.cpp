@@ -38,14 +38,15 @@ struct Layout {
   bool sync_batchnorm = false;
   bool patterns = true;
   int microbatches = 2;  // without batch norm any number gives the same
+  bool onednn = true;
 };
 
 engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
   options.schedule = layout.schedule, options.pipeline = layout.pipeline, options.data = layout.data, options.stages = layout.stages;
   options.microbatches = layout.microbatches / layout.data;
-  static const auto device = ops::Device::open();
-  options.device = device;
+  static const auto device = ops::Device::open(), plain = ops::Device::open("cpu", false);
+  options.device = layout.onednn ? device : plain;
   return options;
 }
 
@@ -119,6 +120,13 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("gru", {"1f1b", 2, 2, 2}, (folder.path / "f").string());
   check_training("gpt2", {"zbvzerobubble", 2, 1, 4}, (folder.path / "g").string());
   check_training("state", {"1f1b", 2, 1, 2}, (folder.path / "h").string());
+}
+
+// What devices without oneDNN run: our own kernels and generated ones.
+BOOST_AUTO_TEST_CASE(ten_steps_without_onednn) {
+  const TemporaryFolder folder;
+  for (const char* name : {"cnn", "unet", "statistics"})
+    check_training(name, {.schedule = "1f1b", .pipeline = 1, .data = 1, .stages = 0, .onednn = false}, (folder.path / name).string());
 }
 
 // Masks that turn out causal or empty, GELU and RMS norm written out, sums behind linear layers: the ops of built-in models. Without them
