@@ -4,13 +4,13 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <mutex>
 
 #include <ppengine/base/environment.hpp>
+#include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -21,10 +21,13 @@ namespace experimental = sycl::ext::oneapi::experimental;
 extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((experimental::nd_range_kernel<1>)) void nothing(float* x) { *x = sycl::sqrt(*x); }
 )";
 
-// 80 for sm_80; 0 where SYCL does not know the device. SYCL's number has the architecture's decimal digits behind the vendor: 0x01...8000.
-int architecture_of(const sycl::device& device) {
+}  // namespace
+
+// SYCL's number has the architecture's decimal digits behind the vendor: 0x01...8000.
+int nvidia_architecture(const Device& device) {
+  if (device.info().backend != "cuda") return 0;
   try {
-    const auto number = static_cast<std::uint64_t>(device.get_info<experimental::info::device::architecture>());
+    const auto number = static_cast<std::uint64_t>(device.impl().device.get_info<experimental::info::device::architecture>());
     const std::string digits = fmt::format("{:x}", (number & 0xffffffffu) >> 8);
     int architecture = 0;
     std::from_chars(digits.data(), digits.data() + digits.size(), architecture);
@@ -34,7 +37,7 @@ int architecture_of(const sycl::device& device) {
   }
 }
 
-}  // namespace
+bool has_tensor_cores(const Device& device) { return nvidia_architecture(device) >= 80; }
 
 std::string ptx_feature(int architecture) {
   const int version = architecture >= 120   ? 87
@@ -48,18 +51,18 @@ std::string ptx_feature(int architecture) {
 }
 
 std::vector<std::string> nvidia_options() {
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* folder = std::getenv(variable); folder && std::filesystem::exists(std::filesystem::path(folder) / "nvvm/libdevice"))
-      return {fmt::format("--cuda-path={}", folder)};
-  if (std::filesystem::exists("/usr/local/cuda/nvvm/libdevice")) return {"--cuda-path=/usr/local/cuda"};
-  return {"-nocudalib"};
+  try {
+    return nvidia_compile_options();
+  } catch (const std::exception& e) {
+    throw DeviceError(e.what());
+  }
 }
 
 void prepare_for_nvidia(const Device& device) {
   if (device.impl().device.get_backend() != sycl::backend::ext_oneapi_cuda) return;
   static std::once_flag once;
   std::call_once(once, [&] {
-    if (const int architecture = architecture_of(device.impl().device); architecture >= 75)
+    if (const int architecture = nvidia_architecture(device); architecture >= 75)
       environment::aim_nvidia_compiler(fmt::format("sm_{}", architecture), ptx_feature(architecture));
     auto source =
         experimental::create_kernel_bundle_from_source(device.impl().context, experimental::source_language::sycl, std::string(throwaway));

@@ -4,6 +4,7 @@
 //   compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...        e.g. compile_ptx build/ptx ops/kernels/*
 //
 // writes OUT_DIR/NAME.ptx. Its first line is a hash of all that it was made from: what fits is not compiled again.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -13,6 +14,8 @@
 #include <stdexcept>
 
 #include <ppengine/base/hash.hpp>
+#include <ppengine/ops/detail/kernel_sources.hpp>
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 #include "compiler.hpp"
 
@@ -41,14 +44,21 @@ void write(const fs::path& path, const std::string& contents) {
   fs::rename(partial, path);
 }
 
+// All that the PTX of a file depends on.
+std::string everything(const SourceFile& source, const std::vector<SourceFile>& headers) {
+  std::string text = source.text + ppengine::ops::cuda_toolkit().string();
+  for (const SourceFile& header : headers)
+    if (ppengine::ops::for_tensor_cores(source.name) || !ppengine::ops::for_tensor_cores(header.name))
+      text += "\n" + header.name + "\n" + header.text;
+  return text;
+}
+
 void compile_all(const fs::path& out, const std::vector<SourceFile>& sources, const std::vector<SourceFile>& headers) {
-  std::string shared = libdevice_option();
-  for (const SourceFile& header : headers) shared += "\n" + header.name + "\n" + header.text;
   fs::create_directories(out);
   std::unique_ptr<PtxCompiler> compiler;
   for (const SourceFile& source : sources) {
     char key[32];
-    std::snprintf(key, sizeof key, "// key %016llx", static_cast<unsigned long long>(ppengine::hash_text(source.text + shared)));
+    std::snprintf(key, sizeof key, "// key %016llx", static_cast<unsigned long long>(ppengine::hash_text(everything(source, headers))));
     const fs::path path = out / fs::path(source.name).replace_extension(".ptx");
     if (first_line(path) == key) continue;
     if (!compiler) compiler = std::make_unique<PtxCompiler>();
@@ -63,8 +73,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: compile_ptx OUT_DIR SOURCE.cpp ... HEADER.hpp ...\n");
     return 2;
   }
-  if (libdevice_option().empty()) {
-    std::puts("skipped: no CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda), and the compiler wants its libdevice");
+  if (ppengine::ops::cuda_toolkit().empty()) {
+    std::puts("skipped: no CUDA toolkit is at hand (CUDA_HOME, CUDA_PATH, /usr/local/cuda), and the compiler wants its libdevice");
     return 77;
   }
   int status = 0;
@@ -74,6 +84,7 @@ int main(int argc, char** argv) {
       const fs::path path = argv[i];
       (path.extension() == ".hpp" ? headers : sources).push_back({path.filename(), read(path)});
     }
+    std::ranges::sort(headers, {}, &SourceFile::name);  // the hash must not depend on how they were named
     compile_all(argv[1], sources, headers);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "compile_ptx: %s\n", e.what());

@@ -1,13 +1,13 @@
 // SYCL kernels to PTX through libsycl-jit's own entry point. The layout of the structs belongs to release 2026.2 (scripts/toolchain.txt).
-// It targets sm_75, which every later device takes.
 #include "compiler.hpp"
 
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
+#include <cstring>
 #include <stdexcept>
+
+#include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 #include "builtins.hpp"
 
@@ -40,6 +40,17 @@ struct Result {
 constexpr int ptx_format = 3;
 using Compile = Result (*)(MemoryFile, View<MemoryFile>, View<const char*>, View<char>, bool, int);
 
+// A setting, as the SYCL runtime hands on what it finds in SYCL_JIT_AMDGCN_PTX_TARGET_CPU and _FEATURES. The library keeps it.
+struct Setting {
+  Setting(std::uint32_t which, const char* text) : number(which), value(strdup(text)), length(std::strlen(text)) {}
+  virtual ~Setting() = default;
+  std::uint32_t number;
+  char* value;
+  std::size_t length;
+};
+constexpr std::uint32_t target_cpu = 1, target_features = 2;
+using Configure = void (*)(Setting** setting);
+
 constexpr const char* throwaway = R"(#include <sycl/sycl.hpp>
 namespace free_function = sycl::ext::oneapi::experimental;
 extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((free_function::nd_range_kernel<1>)) void nothing(float* x) { *x = sycl::sqrt(*x); }
@@ -47,17 +58,17 @@ extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((free_function::nd_range_kernel<1>)
 
 }  // namespace
 
-std::string libdevice_option() {
-  const char* home = std::getenv("CUDA_HOME");
-  const std::filesystem::path cuda = home ? home : "/usr/local/cuda";
-  return std::filesystem::exists(cuda / "nvvm/libdevice/libdevice.10.bc") ? "--cuda-path=" + cuda.string() : "";
-}
-
 PtxCompiler::PtxCompiler() {
   void* library = dlopen("libsycl-jit.so", RTLD_NOW);
   if (!library) throw std::runtime_error(dlerror());
   entry_ = dlsym(library, "compileSYCL");
-  if (!entry_) throw std::runtime_error("libsycl-jit.so has no compileSYCL: it is of another release than scripts/toolchain.txt");
+  const auto configure = reinterpret_cast<Configure>(dlsym(library, "addToJITConfiguration"));
+  if (!entry_ || !configure)
+    throw std::runtime_error(
+        "libsycl-jit.so has no compileSYCL or addToJITConfiguration: it is of another release than scripts/toolchain.txt");
+  // The oldest architecture whose tensor cores our kernels use; every later one takes its PTX too.
+  for (auto* setting : {new Setting(target_cpu, "sm_80"), new Setting(target_features, "+ptx70")}) configure(&setting);
+  options_ = ops::nvidia_compile_options();
   serve_builtins();
   compile({"throwaway.cpp", throwaway}, {});
 }
@@ -65,12 +76,12 @@ PtxCompiler::PtxCompiler() {
 std::string PtxCompiler::compile(const SourceFile& source, const std::vector<SourceFile>& headers) const {
   std::vector<MemoryFile> files;
   for (const SourceFile& header : headers) files.push_back({header.name.c_str(), header.text.c_str()});
-  const std::string libdevice = libdevice_option();
-  const char* options[] = {libdevice.c_str()};
+  std::vector<const char*> options;
+  for (const std::string& option : options_) options.push_back(option.c_str());
   // The library would free the result with tables that are gone at exit: it stays.
   const auto* result =
       new Result(reinterpret_cast<Compile>(entry_)({source.name.c_str(), source.text.c_str()}, {files.data(), files.size()},
-                                                   {options, std::size(options)}, {nullptr, 0}, false, ptx_format));
+                                                   {options.data(), options.size()}, {nullptr, 0}, false, ptx_format));
   if (result->error != 0) throw std::runtime_error(source.name + ": " + result->log);
   if (result->image_count != 1)
     throw std::runtime_error(source.name + ": expected one image, there are " + std::to_string(result->image_count));

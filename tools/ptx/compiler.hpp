@@ -6,10 +6,6 @@
 
 namespace ppengine::tools {
 
-// "--cuda-path=..." where a CUDA toolkit is at hand (CUDA_HOME, /usr/local/cuda): libsycl-jit links NVIDIA's libdevice into every kernel
-// and compiles none without it, -nocudalib or not. Else empty.
-std::string libdevice_option();
-
 struct SourceFile {
   std::string name, text;
 };
@@ -17,13 +13,14 @@ struct SourceFile {
 class PtxCompiler {
  public:
   // One trivial kernel is compiled and dropped: the first compile of a process leaves built-in functions as
-  // calls (norm.cpp: 423 against 3), and the engine drops one in the same way (ops/device/kernel_library.cpp).
+  // calls (norm.cpp: 423 against 3), and the engine drops one in the same way (ops/device/nvidia.cpp).
   PtxCompiler();
   // Throws std::runtime_error with the compiler's messages.
   std::string compile(const SourceFile& source, const std::vector<SourceFile>& headers) const;
 
  private:
   void* entry_;
+  std::vector<std::string> options_;
 };
 
 }  // namespace ppengine::tools
