@@ -38,7 +38,8 @@ std::set<std::string> opcodes_in_kernels() {
 }
 
 bool is_control(const std::string& opcode) {
-  static constexpr std::array families{"mov.", "cvta.", "ld.", "st.", "shfl.", "bra", "brx.", "call", "ret", "bar."};
+  static constexpr std::array families{"mov.", "cvta.", "ld.",  "st.",       "shfl.",     "bra", "brx.",
+                                       "call", "ret",   "bar.", "cp.async.", "ldmatrix.", "mma."};
   return std::ranges::any_of(families, [&](const char* family) { return opcode.starts_with(family); });
 }
 

@@ -95,6 +95,9 @@ const std::vector<Case>& cases() {
       {"sqrt.approx.f32", f(16), 0, 0, f(4)},
       {"ex2.approx.ftz.f32", f(-3), 0, 0, f(0.125f)},
       {"ex2.approx.ftz.f32", f(-140), 0, 0, f(0)},
+      {"cvt.rn.bf16x2.f32", f(1), f(-2), 0, 0x3f80c000u},
+      {"cvt.rn.bf16x2.f32", f(1 + 0x1p-8f), f(1 + 0x3p-8f), 0, 0x3f803f82u},  // ties go to even
+      {"cvt.rn.bf16x2.f32", f(nan), f(infinity), 0, 0x7fff7f80u},
       // comparisons
       {"setp.eq.b32", m1, l1, 0, 1},
       {"setp.ne.b32", 1, 2, 0, 1},

@@ -43,8 +43,13 @@ void check_vector(std::uint64_t address, unsigned bytes) {
 
 }  // namespace
 
+std::uint64_t Thread::address_of(const Instruction& instruction, const Operand& base) const {
+  const std::uint64_t address = value(base) + static_cast<std::uint64_t>(instruction.offset);
+  return instruction.shared ? in_shared_window(address) : address;
+}
+
 void Thread::load(const Instruction& instruction) {
-  const std::uint64_t address = value(instruction.from[0]) + static_cast<std::uint64_t>(instruction.offset);
+  const std::uint64_t address = address_of(instruction, instruction.from[0]);
   if (instruction.count > 1) check_vector(address, instruction.count * instruction.bytes);
   for (unsigned i = 0; i < instruction.count; ++i) {
     const std::uint64_t loaded = load_from(address + i * instruction.bytes, instruction.bytes);
@@ -53,9 +58,27 @@ void Thread::load(const Instruction& instruction) {
 }
 
 void Thread::store(const Instruction& instruction) {
-  const std::uint64_t address = value(instruction.to[0]) + static_cast<std::uint64_t>(instruction.offset);
+  const std::uint64_t address = address_of(instruction, instruction.to[0]);
   if (instruction.count > 1) check_vector(address, instruction.count * instruction.bytes);
   for (unsigned i = 0; i < instruction.count; ++i) store_to(address + i * instruction.bytes, instruction.bytes, value(instruction.from[i]));
+}
+
+std::uint64_t Thread::row_address() const {
+  return in_shared_window(value(waiting_->from[0]) + static_cast<std::uint64_t>(waiting_->offset));
+}
+
+std::array<std::uint16_t, 8> Thread::read_row() {
+  const std::uint64_t address = row_address();
+  if (address % 16 != 0) throw Fault(fmt::format("a row of a matrix at {:#x}, misaligned", address));
+  std::array<std::uint16_t, 8> row;
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::uint16_t>(group_.shared.load(address + 2 * i, 2, accessor()));
+  return row;
+}
+
+void Thread::finish_together(const std::array<std::uint32_t, 4>& results) {
+  for (std::size_t i = 0; i < results.size(); ++i)
+    set(waiting_->action == Action::multiply ? waiting_->matrices[i] : waiting_->to[i], results[i]);
+  state_ = State::running;
 }
 
 }  // namespace ppengine::ptx

@@ -28,6 +28,12 @@ double reciprocal_root(double x) { return 1.0 / std::sqrt(x); }
 double root(double x) { return std::sqrt(x); }
 double power_of_two(double x) { return std::exp2(x); }
 
+// To nearest, ties to even; any NaN becomes one.
+uint64_t rounded_to_bf16(uint64_t a) {
+  if (std::isnan(f(a))) return 0x7fff;
+  return (a + 0x7fff + ((a >> 16) & 1)) >> 16;
+}
+
 // Towards minus infinity. volatile: the compiler must not compute it before the rounding is set.
 uint64_t fma_down(uint64_t a, uint64_t b, uint64_t c) {
   const int before = std::fegetround();
@@ -58,6 +64,7 @@ void add_floating(Arithmetic& table) {
   table["rsqrt.approx.f32"] = approximate<reciprocal_root>;
   table["sqrt.approx.f32"] = approximate<root>;
   table["ex2.approx.ftz.f32"] = approximate_flushed<power_of_two>;
+  table["cvt.rn.bf16x2.f32"] = [](uint64_t a, uint64_t b, uint64_t) { return rounded_to_bf16(a) << 16 | rounded_to_bf16(b); };  // a above
   table["selp.f32"] = [](uint64_t a, uint64_t b, uint64_t c) { return (c & 1) != 0 ? a : b; };
 }
 

@@ -20,6 +20,7 @@ std::string last_part(const std::string& opcode) { return opcode.substr(opcode.r
 void Parser::memory(Instruction& made, const std::string& opcode, const std::vector<std::string>& operands) {
   const bool load = opcode.starts_with("ld.");
   made.action = load ? Action::load : Action::store;
+  made.shared = has_part(opcode, "shared");
   const std::string type = last_part(opcode);
   made.bytes = static_cast<std::uint8_t>(bytes_of_type(type));
   made.is_signed = type.front() == 's';
@@ -106,6 +107,8 @@ void Parser::instruction(std::string text, std::uint32_t line) {
     made.action = Action::warp_barrier;
   } else if (opcode.starts_with("shfl.")) {
     shuffle(made, opcode, operands);
+  } else if (opcode.starts_with("cp.async.") || opcode.starts_with("ldmatrix.") || opcode.starts_with("mma.")) {
+    tensor(made, opcode, operands);
   } else if ((opcode.starts_with("ld.") || opcode.starts_with("st.")) && !has_part(opcode, "volatile")) {
     memory(made, opcode, operands);
   } else if (opcode.starts_with("mov.") || opcode.starts_with("cvta.")) {

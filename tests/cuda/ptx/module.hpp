@@ -38,7 +38,24 @@ struct Operand {
   std::uint64_t value = 0;  // of an immediate
 };
 
-enum class Action : std::uint8_t { compute, load, store, jump, jump_table, call, leave, barrier, warp_barrier, shuffle, unpack };
+enum class Action : std::uint8_t {
+  compute,
+  load,
+  store,
+  jump,
+  jump_table,
+  call,
+  leave,
+  barrier,
+  warp_barrier,
+  shuffle,
+  unpack,
+  copy,  // cp.async: to[0], from[0], bytes, and how many of them to read in from[1]
+  commit_copies,
+  finish_copies,  // but those of the last `target` commits
+  load_matrices,
+  multiply
+};
 enum class Shuffle : std::uint8_t { up, down, idx, bfly };
 
 struct Function;
@@ -50,12 +67,15 @@ struct Instruction {
   std::uint8_t bytes = 0, count = 1;  // of loads and stores: of each element, elements
   bool is_signed = false;             // a load extends the sign
   bool parameters = false;            // a load or store of the function's parameters
+  bool shared = false;                // a load or store that names shared memory
   bool guard_negated = false;
   std::int32_t guard = -1;  // a predicate register, or -1
   Operand to[4], from[4];
   std::int64_t offset = 0;  // of the address from[0] (load), to[0] (store)
   std::uint32_t target = 0;
   std::vector<std::uint32_t> targets;  // of a jump table
+  std::vector<Operand> matrices;       // of multiply: d (4), a (4), b (2), c (4)
+  bool transposed = false;             // of load_matrices
   const Function* callee = nullptr;
   std::vector<std::uint32_t> arguments;  // offsets in the caller's frame
   std::int32_t result = -1;              // offset in the caller's frame, or -1

@@ -31,6 +31,8 @@ class Parser {
   void call(Instruction& made, const std::string& rest);
   void move(Instruction& made, const std::string& opcode, const std::vector<std::string>& operands);
 
+  void tensor(Instruction& made, const std::string& opcode, const std::vector<std::string>& operands);  // tensor_instructions.cpp
+
   // operands.cpp
   Operand operand(const std::string& text) const;
   std::int32_t find_register(const std::string& name) const;  // -1: there is none

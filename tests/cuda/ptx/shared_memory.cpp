@@ -3,8 +3,6 @@
 
 #include <fmt/core.h>
 
-#include "module.hpp"
-
 namespace ppengine::ptx {
 namespace {
 
@@ -37,6 +35,15 @@ std::uint64_t SharedMemory::load(std::uint64_t address, unsigned bytes, const Ac
 
 void SharedMemory::store(std::uint64_t address, unsigned bytes, std::uint64_t value, const Accessor& by) {
   region_.store(address, bytes, value);
+  take_write(address, bytes, by);
+}
+
+void SharedMemory::begin_write(std::uint64_t address, unsigned bytes, const Accessor& by) {
+  region_.forget(region_.check(address, bytes, bytes, "writes"), bytes);
+  take_write(address, bytes, by);
+}
+
+void SharedMemory::take_write(std::uint64_t address, unsigned bytes, const Accessor& by) {
   for (std::size_t i = address - shared_window; i < address - shared_window + bytes; ++i) {
     Last& last = last_[i];
     if (at_once(by, last.writer)) race(address, "writes", last.writer, "wrote");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "module.hpp"
 
 namespace ppengine::ptx {
 
@@ -14,13 +15,19 @@ struct Accessor {
   std::uint32_t barriers, warp_barriers;
 };
 
+// Instructions that name shared memory take addresses within it, too, which fit 32 bits.
+constexpr std::uint64_t in_shared_window(std::uint64_t address) { return address < shared_window ? address + shared_window : address; }
+
 class SharedMemory {
  public:
   explicit SharedMemory(std::size_t bytes);
   std::uint64_t load(std::uint64_t address, unsigned bytes, const Accessor& by);
   void store(std::uint64_t address, unsigned bytes, std::uint64_t value, const Accessor& by);
+  // Something will be written there later: until then it is as never written.
+  void begin_write(std::uint64_t address, unsigned bytes, const Accessor& by);
 
  private:
+  void take_write(std::uint64_t address, unsigned bytes, const Accessor& by);
   struct Last {
     Accessor writer{-1, -1, 0, 0}, reader{-1, -1, 0, 0};
     bool other_warps = false;  // read it too since the last barrier of the work-group

@@ -170,6 +170,17 @@ void Thread::carry_out(const Instruction& instruction) {
     case Action::warp_barrier:
       state_ = State::at_warp_barrier;
       break;
+    case Action::copy:
+      begin_copy(instruction);
+      break;
+    case Action::commit_copies:
+      copies_.emplace_back();
+      break;
+    case Action::finish_copies:
+      finish_copies(instruction.target);
+      break;
+    case Action::load_matrices:
+    case Action::multiply:
     case Action::shuffle:
       waiting_ = &instruction;
       state_ = State::at_shuffle;

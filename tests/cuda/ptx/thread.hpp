@@ -1,6 +1,7 @@
 // One thread of a work-group: registers, calls, its own memory, and where it stands.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Group {
 
 class Thread {
  public:
+  // at_shuffle: or at another instruction that a warp carries out together.
   enum class State : std::uint8_t { running, at_barrier, at_warp_barrier, at_shuffle, done };
 
   // arguments: as bytes, one after the other as the entry's parameters.
@@ -42,6 +44,10 @@ class Thread {
   const Instruction& waiting() const { return *waiting_; }
   std::uint64_t value(const Operand& operand) const;
   void finish_shuffle(std::uint64_t result);
+  // For load_matrices: the row that this lane points at, and what the lane gets. For multiply: what it gets.
+  std::uint64_t row_address() const;
+  std::array<std::uint16_t, 8> read_row();
+  void finish_together(const std::array<std::uint32_t, 4>& results);
 
  private:
   struct Frame {
@@ -54,6 +60,7 @@ class Thread {
   Frame& frame() { return frames_.back(); }
   const Frame& frame() const { return frames_.back(); }
   void carry_out(const Instruction& instruction);
+  std::uint64_t address_of(const Instruction& instruction, const Operand& base) const;
   void load(const Instruction& instruction);
   void store(const Instruction& instruction);
   void call(const Instruction& instruction);
@@ -62,6 +69,8 @@ class Thread {
   void store_to(std::uint64_t address, unsigned bytes, std::uint64_t value);
   std::uint64_t special(Special which) const;
   Accessor accessor() const;
+  void begin_copy(const Instruction& instruction);
+  void finish_copies(std::size_t later);
 
   Group& group_;
   std::uint32_t index_;
@@ -71,6 +80,12 @@ class Thread {
   std::vector<Frame> frames_;
   std::vector<std::uint64_t> registers_;
   Region local_;
+  // cp.async: what was read for an address of shared memory, and how many of the last are not committed yet.
+  struct Copy {
+    std::uint64_t to;
+    std::array<std::uint8_t, 16> bytes;
+  };
+  std::vector<std::vector<Copy>> copies_{1};  // by commit, the last open
 };
 
 }  // namespace ppengine::ptx

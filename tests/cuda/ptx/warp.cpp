@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor_cores.hpp"
+
 namespace ppengine::ptx {
 
 std::uint32_t source_lane(Shuffle kind, std::uint32_t lane, std::uint32_t b, std::uint32_t c) {
@@ -62,10 +64,17 @@ bool settle_warp(std::span<Thread> warp) {
   const Instruction* one = nullptr;
   for (const Thread& thread : warp) {
     if (thread.state() == Thread::State::done) continue;
-    if (one && one != &thread.waiting()) throw Fault("threads of a warp wait in different shuffles");
+    if (one && one != &thread.waiting()) throw Fault("threads of a warp wait in different instructions");
     one = &thread.waiting();
   }
-  exchange(warp);
+  if (one->action == Action::shuffle) {
+    exchange(warp);
+    return true;
+  }
+  // Behind an end of some lanes nothing is defined for the others.
+  if (warp.size() != 32 || std::ranges::any_of(warp, [](const Thread& thread) { return thread.state() == Thread::State::done; }))
+    throw Fault("an instruction of tensor cores without all lanes of the warp");
+  one->action == Action::multiply ? multiply_matrices(warp) : load_matrices(warp);
   return true;
 }
 
