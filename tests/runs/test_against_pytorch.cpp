@@ -137,6 +137,23 @@ BOOST_AUTO_TEST_CASE(logits_whole_and_split) {
       BOOST_TEST_CONTEXT(name << ", " << layout) check_logits(name, layout, (temporary.path / "logits.safetensors").string());
 }
 
+// Against torch.autocast on CPUs, which keeps weights, sums and the residual stream in f32; ours is bf16. One step of bf16 is 0.4 %.
+BOOST_AUTO_TEST_CASE(ten_steps_in_bf16_with_weights_in_f32) {
+  for (const std::string name : folders)
+    for (const Layout layout : {Layout{"1f1b"}, Layout{"zbvzerobubble", 2, 1, 4, 4}}) BOOST_TEST_CONTEXT(name << ", " << layout) {
+        TrainingOptions options = training_options(name, layout);
+        options.trainer.parallel.type = ops::Type::bf16;
+        Steps steps;
+        on_ranks(options.trainer.parallel, [&](comm::Communicator& world) { run_training(options, world, steps); });
+        const auto figures = nlohmann::json::parse(std::ifstream(folder_of(name) / "expected_bf16.json"));
+        BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
+        for (std::size_t i = 0; i < 10; ++i) {
+          BOOST_TEST(steps.losses[i] == figures["losses"][i].get<double>(), boost::test_tools::tolerance(1e-3));
+          BOOST_TEST(steps.norms[i] == figures["norms"][i].get<double>(), boost::test_tools::tolerance(2e-2));
+        }
+      }
+}
+
 BOOST_AUTO_TEST_CASE(ten_steps_for_every_schedule_and_split) {
   const TemporaryFolder temporary;
   for (const std::string name : folders)

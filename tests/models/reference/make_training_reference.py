@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/models/data/pytorch: small random models of both families in Hugging Face's layout, tokens, the logits that transformers
-gives, and losses, gradient norms and weights of ten steps of torch.optim.AdamW. Needs torch 2.13, transformers 5, safetensors, numpy.
+gives, and losses, gradient norms and weights of ten steps of torch.optim.AdamW, in f32 and (losses and norms) under bf16 autocast. Needs torch 2.13, transformers 5, safetensors, numpy.
 
     tests/models/reference/make_training_reference.py"""
 import json, pathlib
 import numpy, torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 OUT = pathlib.Path(__file__).parent.parent / "data" / "pytorch"
 VOCABULARY, SEQUENCES, LENGTH, BATCH, STEPS = 37, 12, 14, 4, 10
@@ -65,12 +65,31 @@ def make(name, tokens):
     (OUT / name / "expected.json").write_text(json.dumps({"loss": loss.item(), "losses": losses, "norms": norms}) + "\n")
 
 
+# bf16 as torch.autocast does it on CPUs, from the same weights: products in bf16, weights, sums and what follows in f32.
+def make_bf16(name, tokens):
+    model = AutoModelForCausalLM.from_pretrained(OUT / name, dtype=torch.float32).eval()
+    optimizer = torch.optim.AdamW(model.parameters(), **TRAINING)
+    losses, norms = [], []
+    for step in range(STEPS):
+        batch = tokens[[(step * BATCH + i) % SEQUENCES for i in range(BATCH)]]
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = model(batch[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        losses.append(loss.item())
+    (OUT / name / "expected_bf16.json").write_text(json.dumps({"losses": losses, "norms": norms}) + "\n")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     tokens = numpy.random.default_rng(0).integers(0, VOCABULARY, size=(SEQUENCES, LENGTH)).astype(numpy.int64)
     numpy.save(OUT / "tokens.npy", tokens)
     for name in MODELS:
         make(name, torch.tensor(tokens))
+        make_bf16(name, torch.tensor(tokens))
 
 
 main()
