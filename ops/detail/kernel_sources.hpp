@@ -11,6 +11,9 @@ struct KernelSource {
   std::string_view text;
 };
 
+// A source or header that only NVIDIA devices compile.
+constexpr bool for_tensor_cores(std::string_view name) { return name.find("tensor") != std::string_view::npos; }
+
 std::span<const KernelSource> kernel_sources();
 std::span<const KernelSource> kernel_headers();
 // Throws a broken invariant when there is no such file.

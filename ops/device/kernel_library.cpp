@@ -42,7 +42,8 @@ struct Compiled {
 // All that a compiled file depends on.
 std::string everything(const Device& device, const KernelSource& source) {
   std::string text(source.text);
-  for (const KernelSource& header : kernel_headers()) append_header(text, header.name, header.text);
+  for (const KernelSource& header : kernel_headers())
+    if (for_tensor_cores(source.name) || !for_tensor_cores(header.name)) append_header(text, header.name, header.text);
   for (const std::string& option : options_for(device)) text.append("\n").append(option);
   return text;
 }
@@ -138,8 +139,11 @@ const Kernel& KernelLibrary::get(std::string_view file, std::string_view name) {
 
 void KernelLibrary::prepare() {
   std::vector<std::future<void>> building;
-  for (const KernelSource& source : kernel_sources())
+  const bool tensor_cores = has_tensor_cores(impl_->device);
+  for (const KernelSource& source : kernel_sources()) {
+    if (!tensor_cores && for_tensor_cores(source.name)) continue;
     building.push_back(std::async(std::launch::async, [this, &source] { impl_->bundle(source.name); }));
+  }
   for (auto& one : building) one.get();
 }
 

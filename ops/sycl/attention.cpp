@@ -1,7 +1,11 @@
-// Attention on our own kernels, in tiles (kernels/attention_tiles.hpp): what is kept for the backward is one log-sum per row.
+// Attention on our own kernels, in tiles (kernels/attention_tiles.hpp, kernels/attention_tensor.hpp): what is kept for the backward is one
+// log-sum per row.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/device/nvidia.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
 
@@ -63,9 +67,38 @@ constexpr int64_t row_group = 64;                     // work-items of a group i
 size_t up(int64_t count, int64_t by) { return static_cast<size_t>((count + by - 1) / by); }
 const char* suffix(Type type) { return type == Type::bf16 ? "bf16" : "f32"; }
 
-const Kernel& tile_kernel(Device& device, const char* name, int64_t head_dim, Type type) {
+// Kernels over tiles, and their work-groups.
+struct TileKernels {
+  const Kernel *forward = nullptr, *backward_q = nullptr, *backward_kv = nullptr;
+  size_t size_y = tile_threads, size_x = tile_threads;
+};
+
+TileKernels tile_kernels(Device& device, int64_t head_dim, Type type) {
   const int width = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
-  return device.kernels().get(fmt::format("attention_{}", suffix(type)), fmt::format("attention_{}_{}_{}", name, width, suffix(type)));
+  const auto kernel = [&](const char* name) {
+    return &device.kernels().get(fmt::format("attention_{}", suffix(type)), fmt::format("attention_{}_{}_{}", name, width, suffix(type)));
+  };
+  return {kernel("forward"), kernel("backward_q"), kernel("backward_kv")};
+}
+
+TileKernels tensor_kernels(Device& device, int64_t head_dim) {
+  const int width = head_dim <= 64 ? 64 : 128;
+  const auto kernel = [&](const char* name) {
+    return &device.kernels().get(fmt::format("attention_tensor_{}", width), fmt::format("attention_tensor_{}_{}", name, width));
+  };
+  return {kernel("forward"), kernel("backward_q"), kernel("backward_kv"), 4, 32};
+}
+
+// As they read 16 bytes at a time, rows and heads have to begin at multiples of that.
+template <class Spec>
+bool fits_tensor_cores(const Device& device, const Spec& spec) {
+  const auto whole = [](int64_t elements) { return elements % 8 == 0; };
+  return has_tensor_cores(device) && spec.type == Type::bf16 && spec.head_dim <= 128 && whole(spec.head_dim) && whole(spec.q_stride) &&
+         whole(spec.k_stride) && whole(spec.v_stride);
+}
+
+bool lie_at_16_bytes(std::initializer_list<const void*> pointers) {
+  return std::ranges::all_of(pointers, [](const void* one) { return reinterpret_cast<uintptr_t>(one) % 16 == 0; });
 }
 
 template <class Spec>
@@ -80,9 +113,8 @@ class SyclAttention : public Attention {
   SyclAttention(Device& device, const AttentionSpec& spec)
       : spec_(spec),
         shape_(device, training_shape(spec)),
-        forward_(tile_kernel(device, "forward", spec.head_dim, spec.type)),
-        backward_q_(tile_kernel(device, "backward_q", spec.head_dim, spec.type)),
-        backward_kv_(tile_kernel(device, "backward_kv", spec.head_dim, spec.type)),
+        anywhere_(tile_kernels(device, spec.head_dim, spec.type)),
+        aligned_(fits_tensor_cores(device, spec) ? tensor_kernels(device, spec.head_dim) : anywhere_),
         products_(device.kernels().get("attention", fmt::format("row_products_{}", suffix(spec.type)))) {}
 
   size_t saved_bytes() const override { return static_cast<size_t>(rows()) * sizeof(float); }
@@ -90,18 +122,20 @@ class SyclAttention : public Attention {
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
     const int32_t* const none = nullptr;
-    forward_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q,
-                       k, v, dst, saved, shape_.data(), none);
+    const TileKernels& kernels = lie_at_16_bytes({q, k, v, dst}) ? aligned_ : anywhere_;
+    kernels.forward->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
+                               kernels.size_x, q, k, v, dst, saved, shape_.data(), none);
   }
 
   void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved,
                 void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     products_.launch(stream, up(rows(), 4), row_group, dst, diff_dst, workspace, rows(), spec_.length, spec_.heads, spec_.head_dim);
     const size_t blocks = up(spec_.length, tile_side);
-    backward_q_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst,
-                          saved, workspace, diff_q, shape_.data());
-    backward_kv_.launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, tile_threads, tile_threads, q, k, v, diff_dst,
-                           saved, workspace, diff_k, diff_v, shape_.data());
+    const TileKernels& kernels = lie_at_16_bytes({q, k, v, diff_dst, diff_q, diff_k, diff_v}) ? aligned_ : anywhere_;
+    kernels.backward_q->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, kernels.size_y, kernels.size_x, q, k, v,
+                                  diff_dst, saved, workspace, diff_q, shape_.data());
+    kernels.backward_kv->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, kernels.size_y, kernels.size_x, q, k,
+                                   v, diff_dst, saved, workspace, diff_k, diff_v, shape_.data());
   }
 
  private:
@@ -109,7 +143,8 @@ class SyclAttention : public Attention {
 
   AttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
-  const Kernel &forward_, &backward_q_, &backward_kv_, &products_;
+  TileKernels anywhere_, aligned_;
+  const Kernel& products_;
 };
 
 // Few new tokens: one launch appends and attends, a work-group per token and head. More: append, then a
@@ -126,14 +161,15 @@ class SyclCachedAttention : public CachedAttention {
         lanes_(spec.length > few_tokens && !lanes_refusal(device, spec.type, spec.head_dim)
                    ? &device.kernels().get("attention_lanes", "attention_forward_lanes")
                    : nullptr),
-        forward_(spec.length > few_tokens && !lanes_ ? &tile_kernel(device, "forward", spec.head_dim, spec.type) : nullptr) {}
+        anywhere_(spec.length > few_tokens && !lanes_ ? tile_kernels(device, spec.head_dim, spec.type) : TileKernels()),
+        aligned_(anywhere_.forward && fits_tensor_cores(device, spec) ? tensor_kernels(device, spec.head_dim) : anywhere_) {}
 
   size_t workspace_bytes() const override { return 0; }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst,
                void*) override {
     const int64_t tokens = spec_.batch * spec_.length;
-    if (!lanes_ && !forward_) {
+    if (!lanes_ && !anywhere_.forward) {
       decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(),
                      spec_.k_stride, spec_.v_stride, spec_.slots());
       return;
@@ -144,15 +180,17 @@ class SyclCachedAttention : public CachedAttention {
     if (lanes_)
       return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q,
                             k_cache, v_cache, dst, none, shape_.data(), filled);
-    forward_->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), tile_threads, tile_threads, q,
-                        k_cache, v_cache, dst, none, shape_.data(), filled);
+    const TileKernels& kernels = lie_at_16_bytes({q, k_cache, v_cache, dst}) ? aligned_ : anywhere_;
+    kernels.forward->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
+                               kernels.size_x, q, k_cache, v_cache, dst, none, shape_.data(), filled);
   }
 
  private:
   CachedAttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
   const Kernel &decode_, &append_;
-  const Kernel *lanes_, *forward_;  // null: another one serves
+  const Kernel* lanes_;  // null: another one serves
+  TileKernels anywhere_, aligned_;
 };
 
 }  // namespace

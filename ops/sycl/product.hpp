@@ -1,10 +1,11 @@
-// Matrix products on our own kernel (kernels/matmul.cpp).
+// Matrix products on our own kernels (kernels/matmul.cpp, kernels/matmul_tensor_*.cpp).
 #pragma once
 
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/device/type.hpp>
 #include <ppengine/ops/kernels/matmul_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
+#include <ppengine/ops/sycl/product_choice.hpp>
 
 namespace ppengine::ops::own {
 
@@ -18,11 +19,10 @@ class Product {
   void run(Stream& stream, const void* a, const void* b, void* c, const void* bias, const void* add, bool accumulate) const;
 
  private:
-  const Kernel* tiled_ = nullptr;
-  const Kernel* few_rows_ = nullptr;
   MatmulShape shape_{};
   Constant<MatmulShape> on_device_;
-  int64_t batch_ = 0;
+  ProductChoice aligned_, other_;  // where a and b lie at multiples of 16 bytes, and anywhere
+  const Kernel *aligned_kernel_ = nullptr, *other_kernel_ = nullptr;
 };
 
 // Sizes and strides of a plain product, without a batch.

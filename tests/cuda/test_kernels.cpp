@@ -43,12 +43,15 @@ BOOST_AUTO_TEST_CASE(loss) { compare(loss_cases()); }
 BOOST_AUTO_TEST_CASE(matmul) { compare(matmul_cases()); }
 BOOST_AUTO_TEST_CASE(norm) { compare(norm_cases()); }
 BOOST_AUTO_TEST_CASE(optimizer) { compare(optimizer_cases()); }
+BOOST_AUTO_TEST_CASE(tensor_attention) { compare(tensor_attention_cases()); }
+BOOST_AUTO_TEST_CASE(tensor_products) { compare(tensor_product_cases()); }
 BOOST_AUTO_TEST_CASE(weights) { compare(weight_cases()); }
 
 BOOST_AUTO_TEST_CASE(every_kernel_has_a_case) {
   std::set<std::string> covered;
-  for (const auto& cases : {activation_cases(), attention_cases(), tile_cases(), elementwise_cases(), few_rows_cases(), loss_cases(),
-                            matmul_cases(), norm_cases(), optimizer_cases(), weight_cases()})
+  for (const auto& cases :
+       {activation_cases(), attention_cases(), tile_cases(), elementwise_cases(), few_rows_cases(), loss_cases(), matmul_cases(),
+        norm_cases(), optimizer_cases(), tensor_attention_cases(), tensor_product_cases(), weight_cases()})
     for (const KernelCase& one : cases) covered.insert(one.file + "/__sycl_kernel_" + one.kernel);
   for (const auto& entry : std::filesystem::directory_iterator(PPENGINE_PTX)) {
     if (entry.path().extension() != ".ptx") continue;

@@ -85,6 +85,17 @@ BOOST_AUTO_TEST_CASE(of_products) {
                                  });
 }
 
+BOOST_AUTO_TEST_CASE(of_tensor_cores) {
+  const char* const product = "_Z7productI3CutILi2ELi4ELi4ELi4EELb1ELb1EtEvPKtS3_PT2_S3_PKS4_RK11MatmulShapeiPK7BuffersIT_E";
+  const char* const kernel = "matmul_large_kk_bf16";
+  all_are_caught(tensor_product_cases(), {
+                                             {"copies that are not waited for", kernel, "cp.async.wait_group 0;", "", 0, product},
+                                             {"the barrier behind the first copies taken out", kernel, "bar.sync \t0;", "", 0, product},
+                                             {"a barrier of the loop taken out", kernel, "bar.sync \t0;", "", 2, product},
+                                             {"rows read as columns", kernel, ".x4.shared", ".x4.trans.shared", 0, product},
+                                         });
+}
+
 BOOST_AUTO_TEST_CASE(of_sums) {
   all_are_caught(optimizer_cases(), {
                                         {"the barrier of sums over rows taken out", "sum_rows_f32", "bar.sync \t0;", ""},

@@ -62,6 +62,33 @@ std::vector<KernelCase> tile_cases() {
   return all;
 }
 
+// The same on tensor cores, which round probabilities and the gradients of scores to bf16 for their products: to two hundredths of the
+// largest value.
+std::vector<KernelCase> tensor_attention_cases() {
+  std::vector<KernelCase> all;
+  const auto t = Element::bf16;
+  for (const long widest : {64, 128}) {
+    const long length = 150, heads = 2, kv_heads = 1, head_dim = widest - 24;
+    AttentionShape shape = dense(length, heads, kv_heads, head_dim);
+    if (widest == 128) shape.window = 70, shape.cap = 3;
+    const auto add = [&](const std::string& kernel, std::uint32_t rows, std::vector<Argument> arguments) {
+      const std::string width = std::to_string(widest);
+      all.push_back(make_case("attention_tensor_" + width, "attention_tensor_" + kernel + "_" + width, plane(rows, 3, 4, 32),
+                              std::move(arguments), 0.02));
+      all.back().twin = Twin{"attention_bf16", "attention_" + kernel + "_" + width + "_bf16", {3, rows, 1}, {16, 16, 1}};
+    };
+    const Argument q = random(t, cells(length, heads, head_dim)), k = random(t, cells(length, kv_heads, head_dim)),
+                   v = random(t, cells(length, kv_heads, head_dim)), d = random(t, cells(length, heads, head_dim)),
+                   log_sums = random(f32, cells(length, heads, 1), 4, 5), deltas = random(f32, cells(length, heads, 1));
+    add("forward", 2, {q, k, v, empty(t, cells(length, heads, head_dim)), empty(f32, cells(length, heads, 1)), structure(shape), none()});
+    add("backward_q", 2, {q, k, v, d, log_sums, deltas, empty(t, cells(length, heads, head_dim)), structure(shape)});
+    add("backward_kv", 1,
+        {q, k, v, d, log_sums, deltas, empty(t, cells(length, kv_heads, head_dim)), empty(t, cells(length, kv_heads, head_dim)),
+         structure(shape)});
+  }
+  return all;
+}
+
 std::vector<KernelCase> attention_cases() {
   std::vector<KernelCase> all;
   const auto add = [&](const std::string& kernel, std::uint32_t groups, std::vector<Argument> arguments) {

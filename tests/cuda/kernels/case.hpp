@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct Argument {
   std::uint64_t value = 0;          // of a scalar, raw
 };
 
+// Another kernel, which computes the same on the CPU device: of those for tensor cores, that device has none.
+struct Twin {
+  std::string file, kernel;
+  ptx::Size3 groups, size;
+};
+
 struct KernelCase {
   std::string file, kernel;
   int dimensions = 1;
@@ -31,6 +38,7 @@ struct KernelCase {
   double tolerance = 0;  // a share of the largest value of a buffer; 0: by the element's type
   // Makes of a buffer's values what can be compared, where sub-groups of other sizes leave others (an index of an argument).
   std::map<std::size_t, std::function<std::vector<double>(const std::vector<double>&)>> reduce;
+  std::optional<Twin> twin;
 };
 
 // What a buffer holds afterwards: NaN where nothing was written.
@@ -82,6 +90,8 @@ std::vector<KernelCase> loss_cases();
 std::vector<KernelCase> matmul_cases();
 std::vector<KernelCase> norm_cases();
 std::vector<KernelCase> optimizer_cases();
+std::vector<KernelCase> tensor_attention_cases();
+std::vector<KernelCase> tensor_product_cases();
 std::vector<KernelCase> weight_cases();
 
 }  // namespace ppengine::test

@@ -37,7 +37,8 @@ void set(sycl::handler& handler, int index, const Argument& argument, void* buff
 Outcome run_on_cpu(const KernelCase& one) {
   static const auto device = ops::Device::open("cpu");
   sycl::queue queue(device->impl().context, device->impl().device);
-  const ops::Kernel& kernel = device->kernels().get(one.file, one.kernel);
+  const Twin on_cpu = one.twin.value_or(Twin{one.file, one.kernel, one.groups, one.size});
+  const ops::Kernel& kernel = device->kernels().get(on_cpu.file, on_cpu.kernel);
   Shared memory{queue, {}};
   for (const Argument& argument : one.arguments) {
     memory.buffers.push_back(argument.bytes.empty() ? nullptr : sycl::malloc_shared<std::uint8_t>(argument.bytes.size(), queue));
@@ -45,11 +46,12 @@ Outcome run_on_cpu(const KernelCase& one) {
   }
   queue.submit([&](sycl::handler& handler) {
     for (std::size_t a = 0; a < one.arguments.size(); ++a) set(handler, static_cast<int>(a), one.arguments[a], memory.buffers[a]);
-    const auto [x, y, z] = one.size;
+    const auto [x, y, z] = on_cpu.size;
+    const std::size_t all_x = std::size_t{on_cpu.groups.x} * x, all_y = std::size_t{on_cpu.groups.y} * y;
     if (one.dimensions == 1)
-      handler.parallel_for(sycl::nd_range<1>(std::size_t{one.groups.x} * x, x), kernel.kernel);
+      handler.parallel_for(sycl::nd_range<1>(all_x, x), kernel.kernel);
     else
-      handler.parallel_for(sycl::nd_range<2>({std::size_t{one.groups.y} * y, std::size_t{one.groups.x} * x}, {y, x}), kernel.kernel);
+      handler.parallel_for(sycl::nd_range<2>({all_y, all_x}, {y, x}), kernel.kernel);
   });
   queue.wait_and_throw();
   Outcome outcome(one.arguments.size());
