@@ -86,6 +86,17 @@ std::vector<KernelCase> tensor_attention_cases() {
         {q, k, v, d, log_sums, deltas, empty(t, cells(length, kv_heads, head_dim)), empty(t, cells(length, kv_heads, head_dim)),
          structure(shape)});
   }
+  // 40 new tokens behind 37 of a cache in two pages, the second of which lies first.
+  AttentionShape paged = dense(40, 2, 1, 40);
+  paged.page = 64, paged.table_at = 1, paged.table_stride = 2;
+  paged.k_batch = paged.v_batch = 0;
+  paged.k_token = paged.v_token = 40;
+  paged.k_head = paged.v_head = 128 * 40;
+  all.push_back(make_case("attention_tensor_64", "attention_tensor_forward_64", plane(2, 1, 4, 32),
+                          {random(t, cells(40, 2, 40)), random(t, cells(128, 1, 40)), random(t, cells(128, 1, 40)),
+                           empty(t, cells(40, 2, 40)), none(), structure(paged), integers({37, 1, 0})},
+                          0.02));
+  all.back().twin = Twin{"attention_bf16", "attention_forward_64_bf16", {1, 2, 1}, {16, 16, 1}};
   return all;
 }
 
