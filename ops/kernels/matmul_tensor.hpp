@@ -41,14 +41,14 @@ using Sums = float[C::tiles_m][2 * C::tiles_n][4];
 
 // sums += a·b of one tile in depth
 template <class C, class A, class B>
-ALL_IN_REGISTERS void multiply_tiles(Sums<C>& sums, const typename A::Reader& a, const typename B::Reader& b, int a_buffer, int b_buffer) {
+ALL_IN_REGISTERS void multiply_tiles(Sums<C>& sums, const typename A::Reader& a, const typename B::Reader& b, int buffer) {
 #pragma unroll
   for (int step = 0; step < tensor_depth / step_depth; ++step) {
     unsigned rows[C::tiles_m][4], columns[C::tiles_n][4];
 #pragma unroll
-    for (int i = 0; i < C::tiles_m; ++i) a.read(rows[i], step, i, a_buffer);
+    for (int i = 0; i < C::tiles_m; ++i) a.read(rows[i], step, i, buffer);
 #pragma unroll
-    for (int j = 0; j < C::tiles_n; ++j) b.read(columns[j], step, j, b_buffer);
+    for (int j = 0; j < C::tiles_n; ++j) b.read(columns[j], step, j, buffer);
 #pragma unroll
     for (int i = 0; i < C::tiles_m; ++i)
 #pragma unroll
@@ -112,7 +112,7 @@ inline void product(const bf16_bits* a, const bf16_bits* b, Out* c, const bf16_b
       from_a.copy((i + 1) * tensor_depth, next);
       from_b.copy((i + 1) * tensor_depth, next);
       commit_copies();
-      multiply_tiles<C, A, B>(sums, read_a, read_b, now, now);
+      multiply_tiles<C, A, B>(sums, read_a, read_b, now);
     }
     from_a.advance(unrolled * tensor_depth);
     from_b.advance(unrolled * tensor_depth);
@@ -127,7 +127,7 @@ inline void product(const bf16_bits* a, const bf16_bits* b, Out* c, const bf16_b
       from_b.copy(ahead, next, left);
       commit_copies();
     }
-    multiply_tiles<C, A, B>(sums, read_a, read_b, now, now);
+    multiply_tiles<C, A, B>(sums, read_a, read_b, now);
   }
   finish<C>(sums, place, c, bias, add, s, accumulate);
 }

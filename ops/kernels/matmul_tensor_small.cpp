@@ -41,7 +41,7 @@ inline void product_of_any(const bf16_bits* a, const bf16_bits* b, Out* c, const
     load_elements<A, C::threads>(memory_of_tiles.bytes, a, place.first_m, s.m, s.a_m, first, s.k, s.a_k, place.thread());
     load_elements<B, C::threads>(memory_of_tiles.bytes + A::bytes, b, place.first_n, s.n, s.b_n, first, s.k, s.b_k, place.thread());
     group_barrier_local();
-    multiply_tiles<C, A, B>(sums, read_a, read_b, 0, 0);
+    multiply_tiles<C, A, B>(sums, read_a, read_b, 0);
     group_barrier_local();
   }
   finish<C>(sums, place, c, bias, add, s, accumulate);

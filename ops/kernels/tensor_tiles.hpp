@@ -2,7 +2,7 @@
 //
 // A tile is stored as it lies in memory: AlongDepth, where neighbours in memory are neighbours in depth, or else across it. It is moved in
 // chunks of 16 bytes whose places are permuted, so that neither the copies nor load_matrices() meet in a bank: eight chunks that are
-// written or read at the same time lie in eight different sixteenths of 128 bytes.
+// written or read at the same time lie in the eight different parts of 128 bytes.
 #pragma once
 
 #include "tensor_core.hpp"
