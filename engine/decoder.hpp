@@ -68,7 +68,7 @@ class Decoder {
     Output output = Output::all;
     int group = 0;
     int64_t first = 0, sequences = 1, length = 1;
-    int64_t row = 0;                          // of Output::one_row
+    int64_t row = 0;                                    // of Output::one_row
     std::span<const int32_t> positions = {}, ids = {};  // a position per sequence
     int64_t whole = 0;
   };
