@@ -17,7 +17,7 @@ class OneRank {
         cuts_(split_at(*graph_, {})),
         model_(graph_, cuts_, {0}, 0, shared_device(), {}),
         pipeline_(model_, schedules::lower(schedules::make_plan(schedule, 1, 1, microbatches), {.unshard = false}),
-                  {recompute, false, nullptr}) {
+                  {.compile = {.recompute = recompute}}) {
     parameters().initialize(pipeline_.stream(), 1);
     inputs_.batch = &batch_;
     inputs_.microbatches = split_batch(0, batch_.sequences, microbatches);
