@@ -1,4 +1,4 @@
-// How help looks.
+// The layout of --help.
 #include "help.hpp"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// A collective as all its ranks must call it.
+// The arguments of a collective, which all its ranks must give alike.
 #include <ppengine/comm/collective_call.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Which rank this process is.
+// This process's rank, from the variables of its launcher.
 #include <ppengine/comm/environment.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Which oneCCL this was built for.
+// The version of oneCCL that this was built for.
 #include <ppengine/comm/versions.hpp>
 
 #if __has_include(<oneapi/ccl/config.h>)

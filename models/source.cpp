@@ -1,4 +1,4 @@
-// What --model names.
+// Opening what --model names: a folder or a preset.
 #include <ppengine/models/source.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// An op is a list of implementations.
+// The error where no implementation takes a spec.
 #include <ppengine/ops/implementation.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// What a model is made of and what it needs.
+// Inspection of a model: parameters, stages and memory.
 #include <ppengine/runs/inspection.hpp>
 
 #include <algorithm>

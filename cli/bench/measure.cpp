@@ -1,4 +1,4 @@
-// How the bench subcommands time one thing.
+// Timing for the bench subcommands.
 #include "bench/measure.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What ranks that were started apart must have in common.
+// Settings that ranks started apart must agree on.
 #include "flags/agreement.hpp"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Where a command's ranks run.
+// Flags that say where a command's ranks run.
 #include "flags/rank_flags.hpp"
 
 #include <fmt/core.h>

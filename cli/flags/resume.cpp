@@ -1,4 +1,4 @@
-// What a training run was made with.
+// Flags that --resume restores from a checkpoint.
 #include "flags/resume.hpp"
 
 #include <fmt/core.h>

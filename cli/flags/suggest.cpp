@@ -1,4 +1,4 @@
-// What the user may have meant.
+// Suggestions for misspelt names.
 #include "flags/suggest.hpp"
 
 #include <algorithm>

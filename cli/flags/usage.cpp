@@ -1,4 +1,4 @@
-// What to say about a command line that cannot be carried out.
+// Messages about wrong usage.
 #include "flags/usage.hpp"
 
 #include <fmt/core.h>

@@ -86,7 +86,7 @@ Child spawn(const SpawnOptions& options) {
     [[maybe_unused]] const auto written = write(failed.write.fd(), &reason, sizeof(reason));
     _exit(127);
   }
-  setpgid(child.pid, child.pid);  // here too: whoever comes first
+  setpgid(child.pid, child.pid);  // here as in the child: either may come first
   failed.write.close();
   int reason = 0;
   if (read(failed.read.fd(), &reason, sizeof(reason)) == sizeof(reason))

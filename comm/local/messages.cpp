@@ -1,4 +1,4 @@
-// Messages between ranks that are threads: whoever comes second has the memory change places, or the copy made, after both sides' events.
+// Messages between ranks that are threads: the side that comes second trades the memory or starts the copy, after both sides' events.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::optional<Group::Post> take(std::deque<Group::Post>& posts, int tag) {
 
 std::optional<Group::Post> Group::meet(int from, int to, Post& post, std::deque<Post> Lane::* mine, std::deque<Post> Lane::* theirs) {
   const std::lock_guard lock(world_->signal->mutex);
-  if (world_->signal->failure) return {};  // who waits is told so; the peer's memory may be gone
+  if (world_->signal->failure) return {};  // waits end with it; the peer's memory may be gone
   Lane& lane = lanes_[{from, to}];
   auto found = take(lane.*theirs, post.operation->tag());
   if (!found) {

@@ -1,4 +1,4 @@
-// What moves memory between ranks that are threads.
+// Movers: copies of memory between ranks that are threads.
 #include <ppengine/comm/local/movers.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What ranks and the hub say to each other.
+// Messages between the ranks and the hub.
 #include <ppengine/comm/net/messages.hpp>
 
 #include <ppengine/base/error.hpp>

@@ -1,4 +1,4 @@
-// oneCCL and MPI as they are.
+// oneCCL and MPI without our layer, to compare with.
 #include <ppengine/comm/oneccl/baseline.hpp>
 
 namespace ppengine::comm::oneccl {

@@ -15,7 +15,7 @@ namespace {
 // How a waiting thread spends its time: it polls without pause at first, since most messages are short (ranks that share a core yield
 // it), then sleeps between polls so that compute threads on the same core lose next to nothing. Yielding has no place where each rank
 // has a core: the system may give it away for milliseconds, while one that slept gets it back at once.
-// Large messages are moved piece by piece, one for each poll of either side: whoever waits for one polls as long as it may take.
+// Large messages are moved piece by piece, one for each poll of either side: a rank that waits for one polls as long as it takes.
 constexpr int polls_without_pause = 200;
 constexpr std::chrono::microseconds spinning{200}, nap{20};
 constexpr size_t bytes_per_microsecond = 1000;

@@ -1,4 +1,4 @@
-// What a rank says when the MPI library ends its process.
+// A rank's last message when the MPI library ends its process.
 #include <ppengine/comm/oneccl/last_words.hpp>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What communicators of processes share.
+// The common base of communicators between processes.
 #include <ppengine/comm/process/communicator.hpp>
 
 #include <fmt/core.h>

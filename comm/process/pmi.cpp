@@ -92,7 +92,7 @@ void PmiServer::run() {
   while (read_line(mine_.fd(), line)) {
     try {
       if (const std::string reply = answer(line); !reply.empty() && !write_line(mine_.fd(), reply)) return;
-    } catch (const std::exception&) {  // a rank is lost: whoever waits for it learns from the rendezvous
+    } catch (const std::exception&) {  // a rank is lost: those that wait for it hear so from the rendezvous
       shutdown(mine_.fd(), SHUT_RDWR);
       return;
     }

@@ -1,4 +1,4 @@
-// What a forward has computed, as f32 on the host.
+// HostOutput: the result of a forward as f32 on the host.
 #include <ppengine/engine/stage/host_output.hpp>
 
 #include <ppengine/ops/elementwise.hpp>

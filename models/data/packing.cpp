@@ -1,4 +1,4 @@
-// Which documents share a sequence.
+// Packing: which documents share a sequence.
 #include <algorithm>
 #include <numeric>
 #include <set>

@@ -1,4 +1,4 @@
-// What a linear of decoding does with its sums: bias, activation or gate, residual.
+// The epilogue of a decoding linear: bias, activation or gate, residual.
 #include <algorithm>
 
 #include <ppengine/ops/cpu/loops_steps.hpp>

@@ -1,4 +1,4 @@
-// What the run-time compiler has to be told for NVIDIA devices.
+// Options of the run-time compiler for NVIDIA devices.
 #include <ppengine/ops/device/nvidia.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Which SYCL and oneDNN are in use.
+// Versions of SYCL and oneDNN in use.
 #include <ppengine/ops/device/versions.hpp>
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// What the ranks of an elastic run share.
+// The record that the ranks of an elastic run share.
 #include <ppengine/runs/elastic/record.hpp>
 
 #include <fcntl.h>

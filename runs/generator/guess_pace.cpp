@@ -1,4 +1,4 @@
-// How many tokens to guess.
+// GuessPace: how many tokens are worth guessing.
 #include <ppengine/runs/generator/guess_pace.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Guesses of what a text goes on with.
+// Lookup: guesses the continuation of a text from what it said before.
 #include <ppengine/runs/generator/lookup.hpp>
 
 namespace ppengine::runs {

@@ -1,4 +1,4 @@
-// Which pages of the KV cache are free, taken or kept.
+// PagePool: pages of the KV cache that are free, taken or kept.
 #include <ppengine/runs/generator/page_pool.hpp>
 
 #include <algorithm>

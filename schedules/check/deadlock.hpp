@@ -1,4 +1,4 @@
-// Who waits for whom when a plan does not get on: one readable cycle.
+// The text of a deadlock: one readable cycle of ranks that wait for each other.
 #pragma once
 
 #include <vector>
