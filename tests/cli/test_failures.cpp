@@ -170,4 +170,29 @@ BOOST_AUTO_TEST_CASE(restarts_and_hosts_need_a_launcher_of_ours) {
   BOOST_TEST(elsewhere.err.find("the first host must be this one") != std::string::npos, elsewhere.err);
 }
 
+// The checkpoint of step n is begun when that of step n - 1 has its name, and the program dies while it is on its way.
+BOOST_AUTO_TEST_CASE(a_program_killed_while_it_saves_asynchronously_leaves_a_whole_checkpoint) {
+  const Folder folder;
+  const std::string save = folder / "saved";
+  const std::vector<std::string> words{"train",        "--model", "tiny",         "--data",  "synthetic", "--seq-len", "8",
+                                       "--batch-size", "4",       "--json",       "--pp",    "2",         "--save",    save,
+                                       "--save-every", "1",       "--save-async", "--steps", "100000"};
+  int before = -1;
+  for (const int delay : {0, 7, 23, 60}) {  // milliseconds: another moment of the save
+    std::vector<std::string> go_on = words;
+    if (before >= 0) go_on.insert(go_on.end(), {"--resume", save});
+    const std::string until = "\"step\":" + std::to_string(std::max(before, 0) + 4) + ",";
+    const Outcome outcome = run(go_on, {}, until, [&](int program) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+      kill(program, SIGKILL);
+    });
+    BOOST_TEST(outcome.code == 128 + SIGKILL);
+    const int saved = saved_step(save);
+    BOOST_TEST(saved >= std::max(before, 0) + 2);
+    before = saved;
+    const Outcome evaluated = run({"eval", "--model", save, "--data", "synthetic", "--seq-len", "8", "--json"});
+    BOOST_TEST(evaluated.code == 0, evaluated.err);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
