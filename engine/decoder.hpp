@@ -1,23 +1,21 @@
-// Decoder: one rank's stages over sequences that grow. New tokens go in; the keys and values of earlier ones stay in a
-// cache.
+// Decoder: one rank's stages over sequences that grow. New tokens go in; the keys and values of earlier ones stay in a cache. Each call is
+// a run of a plan of forwards.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/engine/model_rank.hpp>
-#include <ppengine/engine/stage/block_pool.hpp>
-#include <ppengine/engine/stage/compiled_stage.hpp>
+#include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/stage/host_output.hpp>
 
 namespace ppengine::engine {
 
 class Decoder {
  public:
-  static constexpr int first_free_tag = 1024;  // below: the decoder's own messages
+  static constexpr int first_free_tag = 2 * (schedules::max_stages + 1);  // below: the decoder's own messages
   struct Options {
     int64_t capacity = 0;   // tokens that the cache holds per sequence
     int groups = 1;         // sequences that go through the stages together; as many groups as ranks keep all of them busy
@@ -60,49 +58,47 @@ class Decoder {
   // Above 0: where a sequence gets more tokens than this, all of it must go in again (prefill), since rotary frequencies change.
   int64_t rotary_switch() const { return rotary_switch_; }
   // Bytes that all caches of this rank take.
-  size_t cache_bytes() const;
+  size_t cache_bytes() const { return pipeline_.cache_bytes(); }
   // Measures every instruction from now on (slower); null: no more.
-  void set_profile(Profile* profile) { profile_ = profile; }
+  void set_profile(Profile* profile) { pipeline_.set_profile(profile); }
 
  private:
-  // One stage, compiled for one shape.
-  struct Shape {
-    std::unique_ptr<CompiledStage> stage;
-    BlockPool blocks;
-    ops::Buffer inputs;
+  // What goes through the stages in one call: so many tokens of so many sequences of a group, from `first` on.
+  struct Call {
+    Output output = Output::all;
+    int group = 0;
+    int64_t first = 0, sequences = 1, length = 1;
+    int64_t row = 0;                          // of Output::one_row
+    std::span<const int32_t> positions, ids;  // a position per sequence
+    int64_t whole = 0;
   };
-  using Shapes = std::vector<Shape>;  // by local stage
-  enum class Use { step, prefill, last_prefill, verify };
-  Shapes& shapes(Use use, int64_t length);
+  MicrobatchRange range_of(const Call& call) const { return {call.group * options_.sequences + call.first, call.sequences, call.length}; }
+  void prepare(const Call& call);
+  std::span<float> run(const Call& call);
+  // The inputs of a call.
+  void fill(StageRuntime& stage, const Call& call);
+  void find_rotary_rows(const Call& call);
+  void make_masks(const Call& call);
   int64_t padded(int64_t position, int64_t length) const;
-  // The sequences of a group from `first_sequence` on; gives the output, of `output_row` where the shape has it of one row.
-  std::span<float> run(Shapes& shapes, int group, int64_t first_sequence, int64_t output_row, std::span<const int32_t> positions,
-                       std::span<const int32_t> ids, int64_t whole = 0);
-  void give_rotary_rows(void* to, std::span<const int32_t> positions, int64_t whole);
   std::span<int32_t> page_table(int group, int64_t sequence, int64_t count);
-  void make_masks(const CompileOptions& shape, int group, int64_t first_sequence);
-  BufferId output_of(const CompiledStage& stage, StageId index) const;
-  std::span<float> read_output(const CompiledStage& stage, const Run& run, BufferId output);
 
   ModelRank& model_;
   Options options_;
-  Value input_;                                       // the graph's value that holds the tokens
-  std::map<std::pair<Use, int64_t>, Shapes> shapes_;  // by use and length; of steps the sequences
-  std::vector<ops::Buffer> caches_;                   // by local stage
-  ops::Buffer workspace_, wide_;
+  Value input_;  // the graph's value that holds the tokens
   struct Mask {
     Value value;  // of the graph
     std::vector<int> columns;
-    std::vector<float> rows;  // of the run under way
+    std::vector<float> rows;  // of the call under way
   };
   std::vector<Mask> masks_;
   std::vector<int> adapters_;   // by group and sequence
   std::vector<int32_t> pages_;  // by group, sequence and index
   std::vector<int32_t> ids_, rotary_rows_;
   int64_t rotary_switch_ = 0;
-  std::vector<float> output_;
-  Profile* profile_ = nullptr;
-  ops::Stream stream_;  // last: its destructor waits for work that uses the memory above
+  HostOutput host_;
+  std::span<float> output_;  // of the call under way
+  StepInputs inputs_;
+  Pipeline pipeline_;
 };
 
 }  // namespace ppengine::engine

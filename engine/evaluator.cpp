@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include <ppengine/engine/pipeline.hpp>
-#include <ppengine/ops/elementwise.hpp>
+#include <ppengine/engine/stage/host_output.hpp>
 
 namespace ppengine::engine {
 
 Evaluator::Evaluator(ModelRank& model, const ParallelOptions& options, const comm::Mesh& mesh, bool output)
-    : model_(model), options_(options), mesh_(mesh), output_(output) {}
+    : model_(model), options_(options), mesh_(mesh), output_(output), host_(std::make_unique<HostOutput>(model.device(), model.memory())) {}
 
 Evaluator::~Evaluator() = default;
 
@@ -19,11 +19,8 @@ Pipeline& Evaluator::pipeline_for(int microbatches) {
     ParallelOptions options = options_;
     options.plan.reset();
     options.microbatches = microbatches;
-    PipelineOptions how;
-    how.output = output_;
-    how.peers = &mesh_.pipeline();
-    how.tensor = &mesh_.tensor();
-    pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank().items()), how);
+    pipeline = std::make_unique<Pipeline>(model_, make_plan(options, true, model_.stage_rank().items()),
+                                          PipelineOptions{.peers = &mesh_.pipeline(), .tensor = &mesh_.tensor()});
   }
   return *pipeline;
 }
@@ -41,21 +38,12 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
     Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, least)));
     StepInputs inputs;
     inputs.batch = &batch;
+    inputs.output = output_ ? Output::all : Output::none;
     inputs.microbatches =
         output_ ? split_batch(begin, mine, pipeline.plan().microbatches) : split_batch(batch, begin, mine, pipeline.plan().microbatches);
     pipeline.on_output = [&](int microbatch, const ops::Tensor& output, ops::Stream& stream) {
       if (!on_output || mesh_.place().tensor != 0) return;
-      host_.resize(static_cast<size_t>(output.count()));
-      if (output.type == ops::Type::f32) {
-        stream.copy(host_.data(), output.data, output.bytes());
-        stream.wait();
-      } else {
-        ops::Buffer wide(model_.device(), host_.size() * sizeof(float), &model_.memory());
-        ops::cast(stream, output.type, output.data, ops::Type::f32, wide.data(), output.count());
-        stream.copy(host_.data(), wide.data(), wide.bytes());
-        stream.wait();
-      }
-      on_output(inputs.microbatches[static_cast<size_t>(microbatch)].begin, output.shape[0], host_);
+      on_output(inputs.microbatches[static_cast<size_t>(microbatch)].begin, output.shape[0], host_->read(output, stream));
     };
     pipeline.set_profile(profile_);
     pipeline.run(inputs);

@@ -5,13 +5,13 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include <ppengine/engine/batch.hpp>
 #include <ppengine/engine/parallel.hpp>
 
 namespace ppengine::engine {
 
+class HostOutput;
 class ModelRank;
 class Pipeline;
 class Profile;
@@ -44,7 +44,7 @@ class Evaluator {
   const comm::Mesh& mesh_;
   bool output_;
   std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of microbatches
-  std::vector<float> host_;
+  std::unique_ptr<HostOutput> host_;
   Profile* profile_ = nullptr;
 };
 

@@ -22,13 +22,16 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
   schedules::validate(plan_);
   PPENGINE_ASSERT(plan_.lowered() && plan_.stages == static_cast<int>(model.cuts().size()) &&
                   plan_.stage_rank == model.stage_rank().items());
-  for (StageId id : model.stages())
-    stages_.push_back(std::make_unique<StageRuntime>(model, id,
-                                                     StageRuntime::Options{.training = training_,
-                                                                           .output = options.output,
-                                                                           .split_backward = schedules::uses_split_backward(plan_),
-                                                                           .recompute = options.recompute,
-                                                                           .blocks = count_blocks(plan_, id)}));
+  CompileOptions compile = options.compile;
+  compile.type = model.options().compute;
+  compile.training = training_;
+  compile.split_backward = schedules::uses_split_backward(plan_);
+  compile.recompute = compile.recompute && training_;
+  for (StageId id : model.stages()) {
+    BlockCount blocks = count_blocks(plan_, id);
+    blocks.activations += options.spare_blocks;
+    stages_.push_back(std::make_unique<StageRuntime>(model, id, StageRuntime::Options{compile, blocks}));
+  }
 }
 
 Pipeline::~Pipeline() = default;
@@ -39,11 +42,11 @@ StageRuntime& Pipeline::at(StageId stage) {
   throw Error(fmt::format("internal error: stage {} is not on rank {}", stage.number(), model_.rank()));
 }
 
-void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length) {
+void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length, Output output) {
   PPENGINE_ASSERT(static_cast<int>(microbatches.size()) == plan_.microbatches);
   size_t workspace = workspace_.bytes();
   for (auto& stage : stages_) {
-    stage->prepare(microbatches, length);
+    stage->prepare(microbatches, length, output);
     workspace = std::max(workspace, stage->workspace_bytes());
   }
   if (workspace > workspace_.bytes()) {
@@ -54,10 +57,15 @@ void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t
 
 void Pipeline::upload_inputs(const StepInputs& inputs) {
   for (auto& stage : stages_)
-    for (int m = 0; m < plan_.microbatches; ++m)
+    for (int m = 0; m < plan_.microbatches; ++m) {
+      if (!inputs.batch) {
+        inputs.fill(*stage, m);
+        continue;
+      }
       for (Value value : model_.graph().values().ids())
         if (std::byte* const to = stage->input(m, value))
           upload(to, model_.graph().info(value), *inputs.batch, inputs.microbatches[static_cast<size_t>(m)]);
+    }
 }
 
 void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range) {
@@ -79,21 +87,23 @@ void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, cons
 }
 
 void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
-  prepare(inputs.microbatches, inputs.batch->length);
   struct Forget {  // also when it throws: both are the caller's
     Pipeline& pipeline;
     ~Forget() { pipeline.step_ = nullptr, pipeline.recorder_ = nullptr; }
   } const forget{*this};
   step_ = &inputs;
   recorder_ = recorder;
-  comm::abort_on_error(options_.peers, [&] { carry_out(inputs); });
+  comm::abort_on_error(options_.peers, [&] {
+    prepare(inputs.microbatches, inputs.batch ? inputs.batch->length : 0, inputs.output);
+    carry_out(inputs);
+  });
 }
 
 void Pipeline::carry_out(const StepInputs& inputs) {
   upload_inputs(inputs);
   losses_.clear();
   schedules::execute(plan_, model_.rank(), *this, recorder_);
-  const Value loss = model_.graph().loss_value();
+  const Value loss = options_.compile.loss ? model_.graph().loss_value() : Value();
   for (auto& stage : stages_) {
     if (!loss || !stage->cut().contains(model_.graph().info(loss).producer)) continue;
     std::vector<float> host(inputs.microbatches.size());
@@ -129,6 +139,12 @@ size_t Pipeline::block_bytes() const {
   return bytes;
 }
 
+size_t Pipeline::cache_bytes() const {
+  size_t bytes = 0;
+  for (const auto& stage : stages_) bytes += stage->cache_bytes();
+  return bytes;
+}
+
 Run Pipeline::make_run(StageRuntime& stage, int microbatch, ops::Stream& stream) {
   Run run = stage.start(microbatch, stream, &stream == &second_ ? second_workspace_ : workspace_);
   run.loss_weight = step_->loss_weight;
@@ -139,6 +155,7 @@ Run Pipeline::make_run(StageRuntime& stage, int microbatch, ops::Stream& stream)
   run.data = options_.data;
   run.peers = options_.peers;
   run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
+  run.output_row = step_->output_row;
   return run;
 }
 

@@ -17,8 +17,8 @@
 namespace ppengine::engine {
 
 struct PipelineOptions {
-  bool recompute = false;
-  bool output = false;                   // keep the graph's output (inference): see Pipeline::on_output
+  CompileOptions compile = {};           // but what follows from model, plan and microbatches
+  int spare_blocks = 0;                  // of activations: so many messages of one run may still be on their way in the next
   comm::Communicator* peers = nullptr;   // the ranks of the plan; may be null for one rank
   comm::Communicator* tensor = nullptr;  // the ranks that divide this rank's work with it; may be null for one
   comm::Communicator* data = nullptr;    // the data-parallel ranks, where ops measure over all of them (batch norm); null: they do not
@@ -27,7 +27,10 @@ struct PipelineOptions {
 // What changes from step to step.
 struct StepInputs {
   const Batch* batch = nullptr;
-  std::vector<MicrobatchRange> microbatches;  // sequences of the batch, one per microbatch of the plan
+  std::function<void(StageRuntime& stage, int microbatch)> fill = {};  // puts the inputs into a stage's memory, where there is no batch
+  std::vector<MicrobatchRange> microbatches;                           // sequences of the batch, one per microbatch of the plan
+  Output output = Output::none;                                        // of inference: see Pipeline::on_output
+  int64_t output_row = 0;
   float loss_weight = 1.0f;
   uint64_t dropout_key = 0;
   bool accumulate = false;       // add to the gradients of an earlier step instead of starting anew
@@ -41,7 +44,7 @@ class Pipeline final : public schedules::ActionHandler {
   ~Pipeline() override;
 
   // Compiles for the microbatches' shapes where that has not happened yet (primitives, memory).
-  void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length);
+  void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length, Output output = Output::none);
   // Runs the plan once. Blocks until this rank's work is done. What goes wrong ends the run for the ranks of the plan too: messages that
   // they wait for will not come, and this rank's memory may be gone soon.
   void run(const StepInputs& inputs, TimelineRecorder* recorder = nullptr);
@@ -51,7 +54,7 @@ class Pipeline final : public schedules::ActionHandler {
 
   // Sum of the losses of each microbatch's valid tokens, where this rank has the stage that computes it; empty elsewhere.
   const std::vector<double>& losses() const { return losses_; }
-  // Called after the forward of a microbatch on the rank that makes the graph's output, with its memory on the device.
+  // Called after the forward of a microbatch on the last rank that has the graph's output, with its memory on the device.
   std::function<void(int microbatch, const ops::Tensor& output, ops::Stream& stream)> on_output;
 
   // Measures every instruction from now on (slower); null: no more.
@@ -61,6 +64,7 @@ class Pipeline final : public schedules::ActionHandler {
   const schedules::Plan& plan() const { return plan_; }
   // Bytes of activations and gradients blocks, by local stage: what the plan's count of live microbatches costs.
   size_t block_bytes() const;
+  size_t cache_bytes() const;
 
   void forward(StageId stage, int microbatch) override;
   void backward(StageId stage, int microbatch) override;

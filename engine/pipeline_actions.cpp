@@ -28,8 +28,8 @@ void Pipeline::end_forward(StageRuntime& stage, int microbatch) {
   if (shape.output() != no_buffer && on_output) {
     const Run run = make_run(stage, microbatch, stream_);
     const int64_t width = model_.graph().info(model_.graph().output_value()).width;
-    on_output(microbatch, ops::Tensor(run.at(shape.output()), shape.options().type, {shape.options().batch, shape.options().length, width}),
-              stream_);
+    const CompileOptions& how = shape.options();
+    on_output(microbatch, ops::Tensor(run.at(shape.output()), how.type, {how.batch, how.output_row ? 1 : how.length, width}), stream_);
   }
   const StageId next = stage.id() + 1;
   if (is_here(next))

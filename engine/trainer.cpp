@@ -58,8 +58,10 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   }
   model_ = std::make_unique<ModelRank>(graph_, std::move(cuts), plan.stage_rank, mesh_.place().pipeline, device, how);
   if (options_.shared_statistics && parallel.data > 1) statistics_ = mesh_.data().split(0, mesh_.data().rank());
-  pipeline_ = std::make_unique<Pipeline>(*model_, std::move(plan),
-                                         PipelineOptions{options_.recompute, false, &mesh_.pipeline(), &mesh_.tensor(), statistics_.get()});
+  pipeline_ = std::make_unique<Pipeline>(
+      *model_, std::move(plan),
+      PipelineOptions{
+          .compile = {.recompute = options_.recompute}, .peers = &mesh_.pipeline(), .tensor = &mesh_.tensor(), .data = statistics_.get()});
   evaluator_ = std::make_unique<Evaluator>(*model_, parallel, mesh_);
   optimizer_ = std::make_unique<Optimizer>(*model_, options_.optimizer);
   tied_gradients_ = std::make_unique<TiedGradients>(*model_, mesh_.pipeline());

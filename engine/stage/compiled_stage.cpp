@@ -190,7 +190,6 @@ struct CompiledStage::Builder {
     for (size_t k = 0; k < cut.receives.size(); ++k) {
       const Value id = cut.receives[k];
       emit.set_value(id, fixed(Region::values_in, in_offsets[k], emit.value_bytes(id)));
-      stage.received_.push_back(emit.value(id));
     }
     if (const Value loss = graph.loss_value()) emit.set_value(loss, fixed(Region::results, 0, sizeof(float)));
   }
@@ -206,7 +205,8 @@ struct CompiledStage::Builder {
     for (size_t k = 0; k < cut.sends.size(); ++k)
       send_from(emit.value(cut.sends[k]), false, Region::values_out, out_offsets[k], stage.forward_);
     const Value out = graph.output_value();
-    if (options.output && out && cut.contains(value(out).producer))
+    const bool received = std::ranges::find(cut.receives, out) != cut.receives.end();
+    if (options.output && out && (received || cut.contains(value(out).producer)) && !is_sent(out))
       stage.output_ = pinned(options.output_row ? emit.take_row(out) : emit.value(out));
   }
 

@@ -37,12 +37,10 @@ class CompiledStage {
   // What a microbatch needs of both.
   BlockBytes activation_block() const { return {layout_.activations, bytes_in_, bytes_out_}; }
   BlockBytes gradient_block() const { return {layout_.gradients, gradient_bytes_in_, gradient_bytes_out_}; }
-  const std::vector<BufferId>& received() const { return received_; }
   // The stage itself reads what it has sent: the values in its backward, the gradients in its weight half.
   bool keeps_values_out() const { return keeps_values_out_; }
   bool keeps_gradients_out() const { return keeps_gradients_out_; }
-  BufferId output() const { return output_; }  // the graph's output, in the activations; no_buffer when another stage makes it
-  size_t bytes(BufferId id) const { return buffers_[id].bytes; }
+  BufferId output() const { return output_; }  // the graph's output; no_buffer unless this is the last stage that has it
   // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
   // instruction. Parameters that the gradient does not reach never occur.
   struct Final {
@@ -79,7 +77,6 @@ class CompiledStage {
   std::vector<std::pair<Value, size_t>> input_offsets_;
   size_t bytes_in_ = 0, bytes_out_ = 0, gradient_bytes_in_ = 0, gradient_bytes_out_ = 0;
   bool keeps_values_out_ = false, keeps_gradients_out_ = false;
-  std::vector<BufferId> received_;
   std::vector<Final> final_in_full_, final_in_weight_;
   std::vector<ParameterId> without_gradient_;
   BufferId output_ = no_buffer;

@@ -8,33 +8,36 @@ namespace ppengine::engine {
 StageRuntime::StageRuntime(ModelRank& model, StageId id, const Options& options)
     : model_(model), id_(id), cut_(model.cuts()[id]), parameters_(model.parameters(id)), options_(options) {}
 
-void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, int64_t length) {
+const CompiledStage& StageRuntime::compiled(const Shape& shape) {
+  if (const auto found = shapes_.find(shape); found != shapes_.end()) return *found->second;
+  CompileOptions how = options_.compile;
+  how.batch = shape.sequences;
+  how.length = shape.length;
+  how.output = shape.output != Output::none;
+  how.output_row = shape.output == Output::one_row;
+  auto made = std::make_unique<CompiledStage>(model_.device(), model_.graph(), cut_, parameters_, how, &model_.memory());
+  if (made->cache_bytes() > 0 && !cache_.data()) {
+    cache_ = ops::Buffer(model_.device(), made->cache_bytes(), &model_.memory());
+    ops::Stream stream(model_.device());
+    stream.zero(cache_.data(), cache_.bytes());  // a masked NaN would still be one
+    stream.wait();
+  }
+  return *(shapes_[shape] = std::move(made));
+}
+
+void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, int64_t length, Output output) {
   for (InFlight& here : flights_) {  // after an error: blocks that nobody gave back
     if (here.activations >= 0) activations_.release(here.activations, std::move(here.sent_activation));
     if (here.gradients >= 0) gradients_.release(here.gradients, std::move(here.sent_gradient));
   }
   by_microbatch_.clear();
-  for (const MicrobatchRange& range : microbatches) {
-    const int64_t tokens = range.length > 0 ? range.length : length;
-    auto& shape = shapes_[{range.count, tokens}];
-    if (!shape) {
-      CompileOptions how;
-      how.batch = range.count;
-      how.length = tokens;
-      how.type = model_.options().compute;
-      how.training = options_.training;
-      how.output = options_.output;
-      how.split_backward = options_.split_backward;
-      how.recompute = options_.recompute && options_.training;
-      shape = std::make_unique<CompiledStage>(model_.device(), model_.graph(), cut_, parameters_, how, &model_.memory());
-    }
-    by_microbatch_.push_back(shape.get());
-  }
+  for (const MicrobatchRange& range : microbatches)
+    by_microbatch_.push_back(&compiled({range.count, range.length > 0 ? range.length : length, output}));
   BlockBytes activations, gradients;
   size_t input_bytes = 0;
   for (const auto& [key, shape] : shapes_) {
     activations.include(shape->activation_block());
-    if (options_.training) gradients.include(shape->gradient_block());
+    if (options_.compile.training) gradients.include(shape->gradient_block());
     input_bytes = std::max(input_bytes, shape->input_bytes());
   }
   if (flights_.empty() || activations_.block_bytes() != activations || gradients_.block_bytes() != gradients) {
@@ -60,8 +63,10 @@ size_t StageRuntime::workspace_bytes() const {
 
 std::byte* StageRuntime::input(int microbatch, Value value) const {
   const int64_t offset = shape(microbatch).input_offset(value);
-  return offset < 0 ? nullptr : inputs_.at(static_cast<size_t>(microbatch) * input_stride_ + static_cast<size_t>(offset));
+  return offset < 0 ? nullptr : inputs(microbatch) + offset;
 }
+
+std::byte* StageRuntime::positions(int microbatch) const { return inputs(microbatch) + shape(microbatch).positions_offset(); }
 
 Block& StageRuntime::begin_activations(int microbatch) {
   InFlight& here = flight(microbatch);
@@ -96,7 +101,7 @@ void StageRuntime::activation_sent(int microbatch, comm::Pending message) {
   InFlight& here = flight(microbatch);
   here.sent_activation = std::move(message);
   here.activation_sent = true;
-  if (!options_.training) end_activations(microbatch);
+  if (!options_.compile.training) end_activations(microbatch);
 }
 
 void StageRuntime::gradient_sent(int microbatch, comm::Pending message) {
@@ -125,7 +130,8 @@ Run StageRuntime::start(int microbatch, ops::Stream& stream, const ops::Buffer& 
     if (!here.gradient_sent || compiled.keeps_gradients_out()) give(Region::gradients_out, block.out.at(0));
   }
   give(Region::workspace, workspace.at(0));
-  give(Region::inputs, inputs_.at(static_cast<size_t>(microbatch) * input_stride_));
+  give(Region::inputs, inputs(microbatch));
+  give(Region::cache, cache_.at(0));
   give(Region::results, results_.at(static_cast<size_t>(microbatch) * sizeof(float)));
   if (const Sharding* sharding = model_.sharding()) {
     give(Region::parameters, sharding->parameters(id_));

@@ -1,5 +1,5 @@
 // A stage at run time: compiled for the shapes that its microbatches have, the blocks of memory that they use, and what is in flight on it.
-// Whoever runs stages (Pipeline, and through it Trainer and Evaluator) has one per stage of the rank.
+// Pipeline, and through it Trainer, Evaluator and Decoder, has one per stage of the rank.
 #pragma once
 
 #include <map>
@@ -16,14 +16,14 @@
 
 namespace ppengine::engine {
 
+// What of the graph's output a forward gives: nothing, the rows of all tokens, or one (Run::output_row).
+enum class Output { none, all, one_row };
+
 class StageRuntime {
  public:
   struct Options {
-    bool training = true;
-    bool output = false;          // keep the graph's output
-    bool split_backward = false;  // I and W beside B
-    bool recompute = false;
-    BlockCount blocks;  // that are in use at once, at most
+    CompileOptions compile;  // but batch, length and output: these are the microbatches'
+    BlockCount blocks;       // that are in use at once, at most
   };
   StageRuntime(ModelRank& model, StageId id, const Options& options);
 
@@ -31,14 +31,17 @@ class StageRuntime {
   const StageCut& cut() const { return cut_; }
   ParameterStore& parameters() const { return parameters_; }
 
-  // Compiles for the microbatches' shapes where that has not happened yet, makes room for them, and begins with none in flight.
-  void prepare(std::span<const MicrobatchRange> microbatches, int64_t length);
+  // Compiles for the microbatches' shapes where that has not happened yet, makes room for them, and begins with none in flight. What is in
+  // the cache stays.
+  void prepare(std::span<const MicrobatchRange> microbatches, int64_t length, Output output);
   size_t workspace_bytes() const;  // of the shape that needs most
   size_t block_bytes() const { return activations_.bytes() + gradients_.bytes(); }
+  size_t cache_bytes() const { return cache_.bytes(); }
 
   const CompiledStage& shape(int microbatch) const { return *by_microbatch_[static_cast<size_t>(microbatch)]; }
   // Where an input of the model lies for a microbatch; null when the stage does not read it.
   std::byte* input(int microbatch, Value value) const;
+  std::byte* positions(int microbatch) const;              // of a stage with a cache: Emitter::positions()
   const ops::Buffer& results() const { return results_; }  // a loss per microbatch
 
   // A microbatch's block of activations lives from its first message or forward until B or W (in inference: until its result is sent), its
@@ -73,6 +76,13 @@ class StageRuntime {
     bool activation_sent = false, gradient_sent = false;
     bool weights_done = false;  // B or W has run
   };
+  struct Shape {
+    int64_t sequences, length;  // of a microbatch
+    Output output;
+    auto operator<=>(const Shape&) const = default;
+  };
+  const CompiledStage& compiled(const Shape& shape);
+  std::byte* inputs(int microbatch) const { return inputs_.at(static_cast<size_t>(microbatch) * input_stride_); }
   InFlight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
   void end_gradients(InFlight& flight);
 
@@ -81,10 +91,10 @@ class StageRuntime {
   const StageCut& cut_;
   ParameterStore& parameters_;
   Options options_;
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<CompiledStage>> shapes_;  // by (sequences, length) of a microbatch
+  std::map<Shape, std::unique_ptr<CompiledStage>> shapes_;
   std::vector<const CompiledStage*> by_microbatch_;
   BlockPool activations_, gradients_;
-  ops::Buffer inputs_, results_;
+  ops::Buffer inputs_, results_, cache_;
   size_t input_stride_ = 0;
   std::vector<InFlight> flights_;
   int weight_gradients_ = 0;

@@ -284,8 +284,9 @@ BOOST_AUTO_TEST_CASE(work_of_a_run_that_failed_is_over_before_its_memory_is_gone
   StepInputs inputs;
   inputs.batch = &batch;
   inputs.microbatches = {{0, 8}};
+  inputs.output = Output::all;
   for (int round = 0; round < 5; ++round) {
-    Pipeline pipeline(model, plan, PipelineOptions{false, true, nullptr, nullptr});
+    Pipeline pipeline(model, plan, PipelineOptions{});
     model.parameters(StageId(0)).initialize(pipeline.stream(), 1);
     pipeline.on_output = [](int, const ops::Tensor&, ops::Stream&) { throw Error("the disk is full"); };
     BOOST_CHECK_THROW(pipeline.run(inputs), Error);
@@ -301,7 +302,7 @@ BOOST_AUTO_TEST_CASE(a_pipeline_whose_run_failed_runs_again) {
   parallel.microbatches = 3;
   const schedules::Plan plan = make_plan(parallel, true);
   ModelRank model(graph, make_cuts(*graph, parallel, 1, 1, 4), plan.stage_rank, 0, shared_device(), {ops::Type::f32, false, {}, {}});
-  Pipeline pipeline(model, plan, PipelineOptions{false, true, nullptr, nullptr});
+  Pipeline pipeline(model, plan, PipelineOptions{});
   model.parameters(StageId(0)).initialize(pipeline.stream(), 1);
   int outputs = 0;
   for (int round = 0; round < 6; ++round) {
@@ -309,6 +310,7 @@ BOOST_AUTO_TEST_CASE(a_pipeline_whose_run_failed_runs_again) {
     StepInputs inputs;
     inputs.batch = batch.get();
     inputs.microbatches = {{0, 1}, {1, 1}, {2, 1}};
+    inputs.output = Output::all;
     pipeline.on_output = [&](int microbatch, const ops::Tensor&, ops::Stream&) {
       if (round % 2 == 0 && microbatch == round / 2) throw Error("the disk is full");
       ++outputs;
