@@ -4,6 +4,7 @@
 
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/kernels/few_rows_steps.hpp>
+#include <ppengine/ops/weight_linear.hpp>
 #include <ppengine/ops/weights.hpp>
 
 namespace ppengine::ops {
@@ -21,6 +22,9 @@ class StepChain : public HeldBack {
   virtual void add(Stream& stream, const AttentionStep& step, int64_t tokens) = 0;
   virtual void add(Stream& stream, const RotaryStep& step, int64_t tokens) = 0;
 };
+
+// A linear's step; chunk: outputs of a work-item.
+LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& at, int64_t chunk);
 
 // On SYCL kernels (sycl/step_chain.cpp), and on the loops of ops/cpu (cpu/step_chain.cpp).
 std::unique_ptr<StepChain> make_sycl_step_chain(Stream& stream);

@@ -1,7 +1,7 @@
 // Attention of few tokens over a cache on CPUs: a step among those of decoding (kernels/few_rows_attention.hpp).
 #include <fmt/core.h>
 
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 #include <ppengine/ops/detail/step_chain.hpp>
 
 namespace ppengine::ops {
@@ -27,9 +27,7 @@ class DecodeAttention : public CachedAttention {
   CachedAttentionSpec spec_;
 };
 
-}  // namespace
-
-Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec& spec) {
+Refusal refuse(const Device& device, const CachedAttentionSpec& spec) {
   if (!device.info().is_cpu) return "steps of decoding are made for CPUs";
   if (spec.type != Type::f32) return "it reads f32 only";
   if (spec.batch * spec.length > StepChain::most_tokens)
@@ -38,8 +36,8 @@ Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec
   return {};
 }
 
-std::unique_ptr<CachedAttention> make_decode_attention(Device&, const CachedAttentionSpec& spec) {
-  return std::make_unique<DecodeAttention>(spec);
-}
+}  // namespace
+
+constexpr Implementation<CachedAttention, CachedAttentionSpec> decode_attention{"sycl step", refuse, construct<DecodeAttention>};
 
 }  // namespace ppengine::ops
