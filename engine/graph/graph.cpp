@@ -72,9 +72,10 @@ bool Graph::trains(const Node& node) const {
 void Graph::freeze(const std::function<bool(const ParameterInfo&)>& which) {
   for (ParameterInfo& one : parameters_) one.frozen = one.frozen || which(one);
   for (const Node& node : nodes_) {  // producers come before their users
-    bool needs = trains(node);
-    for (Value id : node.inputs) needs = needs || values_[id].needs_gradient;
-    values_[node.output].needs_gradient = needs;
+    bool reached = trains(node);
+    for (Value id : node.inputs) reached = reached || values_[id].needs_gradient;
+    bool& needs = values_[node.output].needs_gradient;
+    needs = needs && reached;  // freezing takes gradients away, it gives none
   }
 }
 

@@ -98,4 +98,17 @@ BOOST_AUTO_TEST_CASE(memory_of_values_that_do_not_live_together_is_shared) {
   BOOST_TEST(layout.activations == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(freezing_gives_no_gradient_to_what_had_none) {
+  Graph graph;
+  const Value x = graph.embedding(graph.tokens("input_ids"), "wte", {.vocabulary = 17, .width = 8});
+  const auto op = graph.nodes()[graph.info(graph.scale(x, 2)).producer].op;
+  const Value detached = graph.node("detached", op, {x}, {}, 8, 0, ValueKind::activation, /*differentiable=*/false);
+  const Value y = graph.linear(detached, "head", {.out = 17});
+  BOOST_TEST(!graph.info(detached).needs_gradient);
+  graph.freeze([](const ParameterInfo& one) { return one.name == "head.bias"; });
+  BOOST_TEST(!graph.info(detached).needs_gradient);
+  BOOST_TEST(graph.info(x).needs_gradient);
+  BOOST_TEST(graph.info(y).needs_gradient);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
