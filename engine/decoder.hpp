@@ -69,7 +69,7 @@ class Decoder {
     int group = 0;
     int64_t first = 0, sequences = 1, length = 1;
     int64_t row = 0;                          // of Output::one_row
-    std::span<const int32_t> positions, ids;  // a position per sequence
+    std::span<const int32_t> positions = {}, ids = {};  // a position per sequence
     int64_t whole = 0;
   };
   MicrobatchRange range_of(const Call& call) const { return {call.group * options_.sequences + call.first, call.sequences, call.length}; }
