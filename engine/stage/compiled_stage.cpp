@@ -8,6 +8,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/stage/readiness.hpp>
+#include <ppengine/ops/device/generated.hpp>
 
 namespace ppengine::engine {
 namespace {
