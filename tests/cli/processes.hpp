@@ -34,7 +34,7 @@ inline std::vector<std::string> command(const std::string& which, const std::vec
   std::vector<std::string> words{which, "--model", "demo", "--data", "task:addition", "--seq-len", "10", "--batch-size", "8", "--json"};
   words.insert(words.end(), more.begin(), more.end());
   // A long deadline: a rank that gets no time on a busy machine is not lost. A killed one is noticed at once.
-  if (std::ranges::find(more, "--timeout") == more.end()) words.insert(words.end(), {"--timeout", "100"});
+  if (std::ranges::find(more, "--timeout") == more.end()) words.insert(words.end(), {"--timeout", "300"});
   return words;
 }
 

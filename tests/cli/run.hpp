@@ -15,7 +15,7 @@ struct Outcome {
 };
 
 // Variables that begin with PPENGINE_ are taken from `environment` only; all others are inherited. interrupt_at: as soon as the
-// program has printed this, it gets a SIGINT, or what `then` does with its process.
+// program has printed this, it gets a SIGINT, or what `then` does with its process; until then it is at most one line further.
 Outcome run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {},
             const std::string& interrupt_at = {}, const std::function<void(int process)>& then = {});
 
@@ -23,5 +23,8 @@ Outcome run(const std::vector<std::string>& arguments, const std::map<std::strin
 Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
                     const std::map<std::string, std::string>& environment = {}, const std::string& interrupt_at = {},
                     const std::function<void(int process)>& then = {});
+
+// A TCP port that nobody listens at.
+int free_port();
 
 }  // namespace ppengine::test

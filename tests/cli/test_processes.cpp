@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(evaluation_gives_the_loss_of_threads) {
 // As torchrun --no-python would start them: rank 0 prints, the others are silent.
 BOOST_AUTO_TEST_CASE(ranks_are_taken_from_the_environment) {
   if (!available()) return;
-  const auto start = [port = std::to_string(20000 + getpid() % 20000)](const std::string& rank) {
+  const auto start = [port = std::to_string(free_port() - 1)](const std::string& rank) {
     return run(command("train", {"--dp", "2", "--steps", "1"}), {{"RANK", rank},
                                                                  {"WORLD_SIZE", "2"},
                                                                  {"LOCAL_RANK", rank},
@@ -116,8 +116,7 @@ BOOST_AUTO_TEST_CASE(ranks_are_taken_from_the_environment) {
 // As mpiexec with two commands, or a mistake in a job script, would start them.
 BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
   if (!available()) return;
-  const auto start = [port = std::to_string(20000 + (getpid() + 7) % 20000)](const std::string& rank,
-                                                                             const std::vector<std::string>& more) {
+  const auto start = [port = std::to_string(free_port() - 1)](const std::string& rank, const std::vector<std::string>& more) {
     std::vector<std::string> words{"--pp", "2", "--steps", "1"};
     words.insert(words.end(), more.begin(), more.end());
     return run(command("train", words), {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
@@ -152,7 +151,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
     BOOST_TEST(count(outcome.err, "plan position") + count(outcome.err, "between two steps") == 1, outcome.err);
     BOOST_TEST(outcome.err.ends_with("no checkpoint was asked for (--save)\n"), outcome.err);
     BOOST_TEST(!any_left(ranks));
-    BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 60);
+    BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 200);  // not by the deadline
   }
 }
 
@@ -197,7 +196,7 @@ BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_at_the_start) {
     BOOST_TEST(outcome.code == 2, outcome.err);
     BOOST_TEST(outcome.out == "");
     BOOST_TEST(count(outcome.err, reason) == 1, outcome.err);
-    BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 60);
+    BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 200);  // not by the deadline
   }
 }
 

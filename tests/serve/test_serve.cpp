@@ -31,18 +31,6 @@ int connect_to(int port) {
   return -1;
 }
 
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  BOOST_REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
 void send_all(int fd, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto sent = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
