@@ -32,10 +32,13 @@ std::vector<std::string> elastic(const std::vector<std::string>& layout, const s
   return words;
 }
 
-// One line per step, each once.
+// One line per step, in order; one that was being printed by a rank that was killed may stand there twice.
 void check_steps(const Outcome& outcome, int steps) {
   BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  const auto found = lines(outcome.out);
+  auto found = lines(outcome.out);
+  const auto printed = found.size();
+  found.erase(std::unique(found.begin(), found.end(), [](const Json& a, const Json& b) { return a["step"] == b["step"]; }), found.end());
+  BOOST_TEST(printed <= found.size() + 1);
   BOOST_REQUIRE_EQUAL(found.size(), static_cast<size_t>(steps));
   for (int i = 0; i < steps; ++i) BOOST_TEST(found[static_cast<size_t>(i)]["step"].get<int>() == i + 1);
 }
