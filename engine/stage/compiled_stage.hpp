@@ -41,6 +41,7 @@ class CompiledStage {
   bool keeps_values_out() const { return keeps_values_out_; }
   bool keeps_gradients_out() const { return keeps_gradients_out_; }
   BufferId output() const { return output_; }  // the graph's output; no_buffer unless this is the last stage that has it
+  size_t bytes(BufferId id) const { return buffers_[id].bytes; }
   // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
   // instruction. Parameters that the gradient does not reach never occur.
   struct Final {

@@ -175,8 +175,8 @@ class Validator {
     }
   }
   [[noreturn]] void missing(int stage, const std::string& what) const {
-    throw PlanError(fmt::format("rank {}: {} is missing from its row; every stage needs {} forwards and as many backwards",
-                                plan_.rank_of(stage), what, plan_.microbatches));
+    throw PlanError(fmt::format("rank {}: {} is missing from its row; every stage needs one forward and one backward of every microbatch",
+                                plan_.rank_of(stage), what));
   }
 
   // 5b. Every SEND has its RECV and the other way round.
