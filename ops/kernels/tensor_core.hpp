@@ -2,9 +2,9 @@
 // run-time compiler (2026.2) refuses joint_matrix of bf16 (docs/gpu.md).
 //
 // Lane l of a sub-group of 32 holds, with g = l / 4 and t = l % 4, two neighbours in a register, the lower index in the lower half:
-//   a (16 rows × 16 deep)   row g, at 2t | row g+8, at 2t | row g, at 2t+8 | row g+8, at 2t+8
-//   b (16 deep × 8 columns) column g, at 2t | column g, at 2t+8
-//   sums (16 rows × 8 columns, f32) row g, columns 2t and 2t+1 | row g+8, the same
+// - a (16 rows × 16 deep)   row g, at 2t | row g+8, at 2t | row g, at 2t+8 | row g+8, at 2t+8
+// - b (16 deep × 8 columns) column g, at 2t | column g, at 2t+8
+// - sums (16 rows × 8 columns, f32) row g, columns 2t and 2t+1 | row g+8, the same
 #pragma once
 
 #include "values.hpp"
