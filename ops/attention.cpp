@@ -20,7 +20,8 @@ constexpr std::array<Implementation<Attention, AttentionSpec>, 5> training_imple
     {"sycl", sycl_attention_refusal, make_sycl_attention},
     {"products", products_attention_refusal, make_products_attention},
 }};
-constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 2> cached_implementations{{
+constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 3> cached_implementations{{
+    {"cpu bytes", byte_cache_attention_refusal, make_byte_cache_attention},
     {"cpu step", decode_attention_refusal, make_decode_attention},
     {"sycl", sycl_cached_attention_refusal, make_sycl_cached_attention},
 }};

@@ -23,6 +23,9 @@ std::unique_ptr<Attention> make_products_attention(Device& device, const Attenti
 Refusal sycl_attention_refusal(const Device& device, const AttentionSpec& spec);
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec);
 
+// Over a cache of bytes, on CPUs.
+Refusal byte_cache_attention_refusal(const Device& device, const CachedAttentionSpec& spec);
+std::unique_ptr<CachedAttention> make_byte_cache_attention(Device& device, const CachedAttentionSpec& spec);
 // Of few tokens on CPUs: a step among those of decoding.
 Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec& spec);
 std::unique_ptr<CachedAttention> make_decode_attention(Device& device, const CachedAttentionSpec& spec);

@@ -201,7 +201,9 @@ Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) {
 std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) {
   return std::make_unique<SyclAttention>(device, spec);
 }
-Refusal sycl_cached_attention_refusal(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
+Refusal sycl_cached_attention_refusal(const Device&, const CachedAttentionSpec& spec) {
+  return spec.bytes ? Refusal("it reads no bytes") : refusal(spec);
+}
 std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec) {
   return std::make_unique<SyclCachedAttention>(device, spec);
 }
