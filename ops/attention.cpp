@@ -21,7 +21,7 @@ constexpr std::array<Implementation<Attention, AttentionSpec>, 5> training_imple
     {"products", products_attention_refusal, make_products_attention},
 }};
 constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 2> cached_implementations{{
-    {"sycl step", decode_attention_refusal, make_decode_attention},
+    {"cpu step", decode_attention_refusal, make_decode_attention},
     {"sycl", sycl_cached_attention_refusal, make_sycl_cached_attention},
 }};
 

@@ -4,7 +4,8 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/step_chain.hpp>
+#include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/cpu/step_chain.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {
@@ -16,16 +17,15 @@ class SyclRotary : public Rotary {
       : spec_(spec),
         host_shape_{spec.length, spec.heads, spec.turned, spec.head_dim, spec.half, spec.parts},
         shape_(device, host_shape_),
-        kernel_(device.kernels().get("attention", spec.type == Type::bf16 ? "rotary_bf16" : "rotary_f32")) {}
+        kernel_(device.kernels().get("attention", spec.type == Type::bf16 ? "rotary_bf16" : "rotary_f32")),
+        by_steps_(!cpu::refusal(device, spec.type)) {}
 
   void forward(Stream& stream, const void* src, const float* cosines, const float* sines, const int32_t* first, void* dst) override {
-    const int64_t tokens = spec_.batch * spec_.length;
-    if (stream.device().info().is_cpu && spec_.type == Type::f32 &&
-        (tokens <= StepChain::most_tokens || StepChain::of(stream).takes_many_tokens()))
-      return StepChain::of(stream).add(stream,
-                                       RotaryStep{static_cast<const float*>(src), cosines, sines, first, static_cast<float*>(dst),
-                                                  spec_.src_stride, spec_.dst_stride, host_shape_},
-                                       tokens);
+    if (by_steps_)
+      return cpu::StepChain::of(stream).add(stream,
+                                            cpu::RotaryStep{static_cast<const float*>(src), cosines, sines, first, static_cast<float*>(dst),
+                                                            spec_.src_stride, spec_.dst_stride, host_shape_},
+                                            spec_.batch * spec_.length);
     run(stream, src, dst, cosines, sines, first, spec_.src_stride, spec_.dst_stride, 1.0f);
   }
   void backward_input(Stream& stream, const void* diff_dst, const float* cosines, const float* sines, const int32_t* first,
@@ -47,6 +47,7 @@ class SyclRotary : public Rotary {
   RotaryShape host_shape_;
   own::Constant<RotaryShape> shape_;
   const Kernel& kernel_;
+  bool by_steps_;  // forward is one of the steps of decoding
 };
 
 }  // namespace

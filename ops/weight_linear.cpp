@@ -34,8 +34,8 @@ std::string kernel_name(const WeightLinearSpec& spec) {
   return fmt::format("few_rows_{}_{}", name_of(spec.weight.storage.format), rows);
 }
 
-LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& at, int64_t chunk) {
-  LinearStep step{};
+cpu::LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& at) {
+  cpu::LinearStep step{};
   step.src = at.src;
   step.weight = at.weight;
   step.scales = spec.weight.scales(at.weight);
@@ -48,25 +48,22 @@ LinearStep step_of(const WeightLinearSpec& spec, const WeightLinear::Operands& a
   step.in = spec.weight.in;
   step.out = spec.weight.out;
   step.group = spec.weight.group();
-  step.chunk = chunk;
   step.epsilon = spec.norm ? spec.norm->epsilon : 0.0f;
-  step.centered = spec.norm && spec.norm->kind == NormKind::layer ? 1 : 0;
+  step.centered = spec.norm && spec.norm->kind == NormKind::layer;
   step.activation = activation_code(spec);
   return step;
 }
 
-class FewRowsOnCpu final : public WeightLinear {
+class FewRowsByLoops final : public WeightLinear {
  public:
-  FewRowsOnCpu(Device& device, const WeightLinearSpec& spec) : spec_(spec), chunk_(cpu_chunk(device, spec.weight.out, outputs)) {}
+  explicit FewRowsByLoops(const WeightLinearSpec& spec) : spec_(spec) {}
   size_t workspace_bytes() const override { return 0; }
   void forward(Stream& stream, const Operands& at) override {
-    StepChain::of(stream).add(stream, step_of(spec_, at, chunk_), spec_.weight.storage.format, spec_.rows);
+    cpu::StepChain::of(stream).add(stream, step_of(spec_, at), spec_.weight.storage.format, spec_.rows);
   }
 
  private:
-  static constexpr int64_t outputs = 16;  // as in kernels/few_rows_cpu.hpp: between epilogues
   WeightLinearSpec spec_;
-  int64_t chunk_;
 };
 
 // Any number of rows: each has the same bits in whatever company.
@@ -75,33 +72,49 @@ class ByBytes final : public WeightLinear {
   explicit ByBytes(const WeightLinearSpec& spec) : spec_(spec) {}
   size_t workspace_bytes() const override { return 0; }
   void forward(Stream& stream, const Operands& at) override {
-    static_cast<cpu::CpuStepChain&>(StepChain::of(stream)).add_by_bytes(stream, step_of(spec_, at, 0), spec_.rows);
+    cpu::StepChain::of(stream).add_by_bytes(stream, step_of(spec_, at), spec_.rows);
   }
 
  private:
   WeightLinearSpec spec_;
 };
 
-class FewRowsOnGpu final : public WeightLinear {
+// 4-bit weights are widened first: the kernel's order of additions is the same for any number of rows, that of Linear is not.
+class FewRowsByKernel final : public WeightLinear {
  public:
-  FewRowsOnGpu(Device& device, const WeightLinearSpec& spec)
-      : spec_(spec), kernel_(find(device, spec)), groups_(static_cast<size_t>(divide_up(spec.weight.out, outputs))) {}
-  size_t workspace_bytes() const override { return 0; }
+  FewRowsByKernel(Device& device, const WeightLinearSpec& spec)
+      : stored_(spec.weight),
+        widens_(stored_.storage.format == WeightFormat::int4),
+        spec_(widens_ ? with_wide_weight(spec) : spec),
+        kernel_(find(device, spec_)),
+        groups_(static_cast<size_t>(divide_up(spec.weight.out, outputs))) {}
+  size_t workspace_bytes() const override { return widens_ ? spec_.weight.bytes() : 0; }
 
-  void forward(Stream& stream, const Operands& at) override {
-    const LinearStep s = step_of(spec_, at, outputs);
+  void forward(Stream& stream, const Operands& given) override {
+    Operands at = given;
+    if (widens_) {
+      widen(stream, stored_, given.weight, static_cast<float*>(given.workspace));
+      at.weight = given.workspace;
+    }
+    const cpu::LinearStep s = step_of(spec_, at);
     kernel_.launch(stream, groups_, group_size, s.src, s.weight, s.scales, s.bias, s.residual, s.gate, s.gamma, s.beta, s.dst, spec_.rows,
-                   s.in, s.out, s.group, s.epsilon, s.centered, s.activation, s.chunk);
+                   s.in, s.out, s.group, s.epsilon, int{s.centered}, s.activation, outputs);
   }
 
  private:
   static constexpr size_t group_size = 128;  // four sub-groups of 32 with two outputs each; narrower ones take turns
   static constexpr int64_t outputs = 8;
+  static WeightLinearSpec with_wide_weight(WeightLinearSpec spec) {
+    spec.weight.storage = {WeightFormat::f32, 0};
+    return spec;
+  }
   static const Kernel& find(Device& device, const WeightLinearSpec& spec) {
     const bool wide = spec.weight.in % 4 == 0 && spec.weight.group() % 4 == 0;
     return device.kernels().get(wide ? "few_rows_wide" : "few_rows_narrow", kernel_name(spec) + (spec.norm ? "_norm" : ""));
   }
 
+  PackedWeight stored_;
+  bool widens_;
   WeightLinearSpec spec_;
   const Kernel& kernel_;
   size_t groups_;
@@ -172,9 +185,9 @@ std::unique_ptr<WeightLinear> WeightLinear::make(Device& device, const WeightLin
   const bool int4 = spec.weight.storage.format == WeightFormat::int4, loops = !cpu::refusal(device, Type::f32);
   if (int4 && loops && spec.byte_inputs) return std::make_unique<ByBytes>(spec);
   if (spec.rows > few_rows) return std::make_unique<ManyRows>(device, spec);
-  if (int4 && (loops || !device.info().is_cpu)) return std::make_unique<ManyRows>(device, spec);  // nothing faster in f32 arithmetic
-  if (device.info().is_cpu) return std::make_unique<FewRowsOnCpu>(device, spec);
-  return std::make_unique<FewRowsOnGpu>(device, spec);
+  if (int4 && loops) return std::make_unique<ManyRows>(device, spec);  // nothing faster in f32 arithmetic
+  if (loops) return std::make_unique<FewRowsByLoops>(spec);
+  return std::make_unique<FewRowsByKernel>(device, spec);
 }
 
 }  // namespace ppengine::ops

@@ -2,10 +2,40 @@
 #pragma once
 
 #include <ppengine/ops/cpu/loops.hpp>
-#include <ppengine/ops/kernels/few_rows_steps.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/weights.hpp>
 
 namespace ppengine::ops::cpu {
+
+// dst[rows,out] = epilogue(norm(src[rows,in]) · Wᵀ)
+struct LinearStep {
+  const float* src;
+  const void* weight;
+  const float *scales, *bias, *residual, *gate, *gamma, *beta;  // null: there is none; gamma stands for the norm
+  float* dst;
+  int64_t in, out, group;
+  float epsilon;
+  bool centered;
+  int activation;  // as in kernels/few_rows_shared.hpp
+};
+
+// New keys and values go into the caches, queries attend to what is there; a head of one token at a time.
+struct AttentionStep {
+  const float *q, *k, *v;
+  const int32_t* filled;
+  float *k_cache, *v_cache, *dst;
+  int64_t k_stride, v_stride, capacity;  // strides of new keys and values, between tokens
+  AttentionShape shape;
+};
+
+// One token at a time.
+struct RotaryStep {
+  const float *src, *cosines, *sines;
+  const int32_t* first;
+  float* dst;
+  int64_t src_stride, dst_stride;
+  RotaryShape shape;
+};
 
 constexpr int64_t most_few_rows = 8;     // that a linear in f32 arithmetic takes
 constexpr int64_t widest_head = 256;     // of attention

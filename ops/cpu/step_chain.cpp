@@ -27,7 +27,7 @@ void pause() {
 #endif
 }
 
-Norms norm_of(const LinearStep& step) { return {step.in, step.epsilon, step.centered != 0, step.gamma, step.beta}; }
+Norms norm_of(const LinearStep& step) { return {step.in, step.epsilon, step.centered, step.gamma, step.beta}; }
 
 // All heads of one token; src may be dst where heads stay in their places.
 void rotate(const RotaryStep& step, int64_t token) {
@@ -49,15 +49,20 @@ void rotate(const RotaryStep& step, int64_t token) {
 
 }  // namespace
 
-CpuStepChain::CpuStepChain(Stream& stream)
-    : threads_(oneapi::tbb::this_task_arena::max_concurrency()), memory_(stream.device_ptr(), 1 << 14) {}
+StepChain& StepChain::of(Stream& stream) {
+  auto& held_back = stream.impl().held_back;
+  if (!held_back) held_back = std::make_unique<StepChain>(stream);
+  return static_cast<StepChain&>(*held_back);  // no other kind is there
+}
 
-void CpuStepChain::run(const NormRows& norm, int64_t row) {
+StepChain::StepChain(Stream& stream) : threads_(oneapi::tbb::this_task_arena::max_concurrency()), memory_(stream.device_ptr(), 1 << 14) {}
+
+void StepChain::run(const NormRows& norm, int64_t row) {
   const int64_t at = row * norm.of.in;
   norm_loops()->forward(norm_of(norm.of), norm.of.src + at, norm.dst + at, nullptr, nullptr, 1);
 }
 
-void CpuStepChain::run(const QuantizeRows& quantize, int64_t part) {
+void StepChain::run(const QuantizeRows& quantize, int64_t part) {
   thread_local std::vector<float> normed;
   const LinearStep& of = quantize.of;
   if (of.gamma) normed.resize(std::max(normed.size(), static_cast<size_t>(of.in)));
@@ -68,25 +73,25 @@ void CpuStepChain::run(const QuantizeRows& quantize, int64_t part) {
   }
 }
 
-void CpuStepChain::run(const Linear& linear, int64_t part) {
+void StepChain::run(const Linear& linear, int64_t part) {
   const int64_t begin = part * linear.chunk;
   decode_loops()->linear(linear.step, linear.format, linear.rows, begin, std::min<int64_t>(begin + linear.chunk, linear.step.out));
 }
 
-void CpuStepChain::run(const ByteLinear& linear, int64_t part) {
+void StepChain::run(const ByteLinear& linear, int64_t part) {
   const int64_t begin = part * linear.chunk;
   byte_loops()->linear(linear.step, linear.shape, linear.bytes, linear.rows, begin,
                        std::min<int64_t>(begin + linear.chunk, linear.step.out));
 }
 
-void CpuStepChain::run(const AttentionStep& attention, int64_t chunk) { decode_loops()->attend(attention, chunk); }
-void CpuStepChain::run(const RotateTokens& rotary, int64_t part) {
+void StepChain::run(const AttentionStep& attention, int64_t chunk) { decode_loops()->attend(attention, chunk); }
+void StepChain::run(const RotateTokens& rotary, int64_t part) {
   for (int64_t token = part * rotary.at_once, end = std::min(token + rotary.at_once, rotary.tokens); token < end; ++token)
     rotate(rotary.step, token);
 }
 
 // Steps follow one another: the memory that one linear reads is free for the next.
-void* CpuStepChain::memory_for_inputs(Stream& stream, size_t bytes) {
+void* StepChain::memory_for_inputs(Stream& stream, size_t bytes) {
   if (memory_.bytes() < bytes) {
     launch(stream.impl());
     memory_ = Buffer();
@@ -95,17 +100,17 @@ void* CpuStepChain::memory_for_inputs(Stream& stream, size_t bytes) {
   return memory_.data();
 }
 
-bool CpuStepChain::are_prepared(const Inputs& wanted) {
+bool StepChain::are_prepared(const Inputs& wanted) {
   if (prepared_ == wanted) return true;
   prepared_ = wanted;
   return false;
 }
 
-void CpuStepChain::forget_overwritten(const LinearStep& step, int64_t rows) {
+void StepChain::forget_overwritten(const LinearStep& step, int64_t rows) {
   if (step.dst < prepared_.src + prepared_.rows * prepared_.in && prepared_.src < step.dst + rows * step.out) prepared_ = {};
 }
 
-void CpuStepChain::add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) {
+void StepChain::add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) {
   Linear linear{step, format, rows, chunk_of(step.out, threads_)};
   if (step.gamma) {
     auto* const normed = static_cast<float*>(memory_for_inputs(stream, static_cast<size_t>(rows * step.in) * sizeof(float)));
@@ -116,7 +121,7 @@ void CpuStepChain::add(Stream& stream, const LinearStep& step, WeightFormat form
   forget_overwritten(step, rows);
 }
 
-void CpuStepChain::add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows) {
+void StepChain::add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows) {
   constexpr int64_t most_outputs = 64;  // whose weights stay in the first cache while many rows meet them
   const ByteRowShape shape = byte_loops()->shape(step.in, step.group);
   auto* const bytes = static_cast<std::byte*>(memory_for_inputs(stream, static_cast<size_t>(rows * shape.bytes)));
@@ -129,18 +134,18 @@ void CpuStepChain::add_by_bytes(Stream& stream, const LinearStep& step, int64_t 
   forget_overwritten(step, rows);
 }
 
-void CpuStepChain::add(Stream&, const AttentionStep& step, int64_t tokens) {
+void StepChain::add(Stream&, const AttentionStep& step, int64_t tokens) {
   steps_.push_back({tokens * step.shape.heads, step});
   prepared_ = {};
 }
 
-void CpuStepChain::add(Stream&, const RotaryStep& step, int64_t tokens) {
+void StepChain::add(Stream&, const RotaryStep& step, int64_t tokens) {
   const int64_t at_once = std::max<int64_t>(1, 4096 / (step.shape.heads * step.shape.head_dim));
   steps_.push_back({divide_up(tokens, at_once), RotateTokens{step, tokens, at_once}});
   prepared_ = {};
 }
 
-void CpuStepChain::work() {
+void StepChain::work() {
   for (size_t s = 0; s < running_.size(); ++s) {
     const ChainStep& step = running_[s];
     const auto before_done = [&] { return s == 0 || progress_[s - 1].finished.load(std::memory_order_acquire) == running_[s - 1].chunks; };
@@ -152,7 +157,7 @@ void CpuStepChain::work() {
   }
 }
 
-void CpuStepChain::launch(Stream::Impl& stream) {
+void StepChain::launch(Stream::Impl& stream) {
   if (steps_.empty()) return;
   std::swap(steps_, running_);
   prepared_ = {};
@@ -164,9 +169,3 @@ void CpuStepChain::launch(Stream::Impl& stream) {
 }
 
 }  // namespace ppengine::ops::cpu
-
-namespace ppengine::ops {
-
-std::unique_ptr<StepChain> make_cpu_step_chain(Stream& stream) { return std::make_unique<cpu::CpuStepChain>(stream); }
-
-}  // namespace ppengine::ops

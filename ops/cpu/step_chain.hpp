@@ -1,4 +1,5 @@
-// Steps of decoding on the loops of ops/cpu, run by a team of threads.
+// Steps of decoding that follow one another on a CPU's stream, held back and run together by a team of threads: a launch of each costs as
+// much as a megabyte of weights. Operands must stay where they are until the stream is waited for.
 #pragma once
 
 #include <atomic>
@@ -6,18 +7,20 @@
 #include <vector>
 
 #include <ppengine/ops/cpu/loops_steps.hpp>
-#include <ppengine/ops/detail/step_chain.hpp>
+#include <ppengine/ops/detail/sycl.hpp>
 
 namespace ppengine::ops::cpu {
 
-class CpuStepChain final : public StepChain {
+class StepChain final : public HeldBack {
  public:
-  explicit CpuStepChain(Stream& stream);
-  bool takes_many_tokens() const override { return true; }
+  // The stream's own; where refusal() has no objection.
+  static StepChain& of(Stream& stream);
+  explicit StepChain(Stream& stream);
 
-  void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows) override;
-  void add(Stream& stream, const AttentionStep& step, int64_t tokens) override;
-  void add(Stream& stream, const RotaryStep& step, int64_t tokens) override;
+  // A linear over up to most_few_rows rows with weights in this format, but int4.
+  void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows);
+  void add(Stream& stream, const AttentionStep& step, int64_t tokens);
+  void add(Stream& stream, const RotaryStep& step, int64_t tokens);
   // A linear with 4-bit weights over any number of rows, whose inputs are rounded to bytes.
   void add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows);
   void launch(Stream::Impl& stream) override;

@@ -1,13 +1,14 @@
-// Attention of few tokens over a cache on CPUs: a step among those of decoding (kernels/few_rows_attention.hpp).
+// Attention of few tokens over a cache on CPUs: a step among those of decoding.
 #include <fmt/core.h>
 
+#include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/cpu/step_chain.hpp>
 #include <ppengine/ops/detail/attention_implementations.hpp>
-#include <ppengine/ops/detail/step_chain.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-constexpr int64_t widest_head = 256;  // as in kernels/few_rows_attention.hpp
+constexpr int64_t most_tokens = 8;  // what is more is no decoding
 
 class DecodeAttention : public CachedAttention {
  public:
@@ -18,9 +19,9 @@ class DecodeAttention : public CachedAttention {
                void*) override {
     const auto in = [](const void* from) { return static_cast<const float*>(from); };
     const auto out = [](void* to) { return static_cast<float*>(to); };
-    const AttentionStep step{in(q),    in(k),          in(v),          filled,        out(k_cache),      out(v_cache),
-                             out(dst), spec_.k_stride, spec_.v_stride, spec_.slots(), cache_shape(spec_)};
-    StepChain::of(stream).add(stream, step, spec_.batch * spec_.length);
+    const cpu::AttentionStep step{in(q),    in(k),          in(v),          filled,        out(k_cache),      out(v_cache),
+                                  out(dst), spec_.k_stride, spec_.v_stride, spec_.slots(), cache_shape(spec_)};
+    cpu::StepChain::of(stream).add(stream, step, spec_.batch * spec_.length);
   }
 
  private:
@@ -30,11 +31,9 @@ class DecodeAttention : public CachedAttention {
 }  // namespace
 
 Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec& spec) {
-  if (!device.info().is_cpu) return "steps of decoding are made for CPUs";
-  if (spec.type != Type::f32) return "it reads f32 only";
-  if (spec.batch * spec.length > StepChain::most_tokens)
-    return fmt::format("{} tokens, a step has at most {}", spec.batch * spec.length, StepChain::most_tokens);
-  if (spec.head_dim > widest_head) return fmt::format("heads are {} wide, this kernel holds at most {}", spec.head_dim, widest_head);
+  if (auto reason = cpu::refusal(device, spec.type)) return reason;
+  if (spec.batch * spec.length > most_tokens) return fmt::format("{} tokens, a step has at most {}", spec.batch * spec.length, most_tokens);
+  if (spec.head_dim > cpu::widest_head) return fmt::format("heads are {} wide, a step takes at most {}", spec.head_dim, cpu::widest_head);
   return {};
 }
 
