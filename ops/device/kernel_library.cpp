@@ -63,12 +63,21 @@ KernelBundle build_spirv(const Device& device, const std::string& code) {
   return experimental::build(bundle);
 }
 
+// Seconds in which nothing else is heard of the program.
+void tell_once(const Device& device) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log::warning(fmt::format("compiling kernels for {}: this takes seconds, once (they are kept in the cache)", device.info().name));
+  });
+}
+
 Compiled build(const Device& device, const KernelSource& source) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string key = everything(device, source);
   if (auto found = load_program(device, source.name, key)) return {{}, std::move(found)};
   try {
     const std::string spirv = shipped_spirv(device, source.name, key);
+    tell_once(device);
     KernelBundle built = spirv.empty() ? build_source(device, source) : build_spirv(device, spirv);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     log::debug(fmt::format("kernels/{}: compiled{} for {} in {:.2f} s", source.name, spirv.empty() ? "" : " from SPIR-V",
