@@ -118,9 +118,10 @@ void Elastic::keep_part(Clock::time_point until) {
       owner = mine.owner;
     }
   }
-  // The launcher ends stragglers some time after the first rank has ended.
+  // The launcher ends stragglers some time after the first rank has ended. Not for a part that nobody has begun: the rank that has it may
+  // be waiting, in its abort, for this one to end.
   for (int part = 0; part < parts_; ++part)
-    while (!record_->claims[part].done && Clock::now() < until) pause();
+    while (record_->claims[part].owner != 0 && !record_->claims[part].done && Clock::now() < until) pause();
 }
 
 void Elastic::over() {
