@@ -25,4 +25,12 @@ std::vector<Considered> Activation::consider(const Device& device, const Activat
   return ops::consider<Activation, ActivationSpec>(implementations(), device, spec);
 }
 
+std::unique_ptr<GatedSilu> GatedSilu::make(Device& device, const GatedSiluSpec& spec) {
+  if (spec.rows < 0 || spec.width <= 0 || spec.stride < spec.width)
+    throw ConfigError(fmt::format("gated SiLU: [{},{}] with rows {} apart is not possible", spec.rows, spec.width, spec.stride));
+  if (spec.type == Type::i32) throw ConfigError("gated SiLU: only f32 and bf16");
+  static const std::array list{sycl_gated_silu};
+  return make_first<GatedSilu, GatedSiluSpec>("gated SiLU", list, device, spec);
+}
+
 }  // namespace ppengine::ops

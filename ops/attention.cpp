@@ -7,23 +7,11 @@
 #include <array>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 
 namespace ppengine::ops {
 namespace {
-
-constexpr std::array<Implementation<Attention, AttentionSpec>, 5> training_implementations{{
-    {"cpu", cpu_attention_refusal, make_cpu_attention},
-    {"sycl lanes", lanes_attention_refusal, make_lanes_attention},
-    {"onednn", onednn_attention_refusal, make_onednn_attention},
-    {"sycl", sycl_attention_refusal, make_sycl_attention},
-    {"products", products_attention_refusal, make_products_attention},
-}};
-constexpr std::array<Implementation<CachedAttention, CachedAttentionSpec>, 2> cached_implementations{{
-    {"cpu step", decode_attention_refusal, make_decode_attention},
-    {"sycl", sycl_cached_attention_refusal, make_sycl_cached_attention},
-}};
 
 template <class Spec>
 void check(const Spec& spec) {
@@ -43,7 +31,10 @@ void check(const Spec& spec) {
 
 }  // namespace
 
-std::span<const Implementation<Attention, AttentionSpec>> Attention::implementations() { return training_implementations; }
+std::span<const Implementation<Attention, AttentionSpec>> Attention::implementations() {
+  static const std::array list{cpu_attention, lanes_attention, onednn_attention, sycl_attention, products_attention};
+  return list;
+}
 
 std::unique_ptr<Attention> Attention::make(Device& device, const AttentionSpec& spec) {
   check(spec);
@@ -64,7 +55,8 @@ int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity) {
 std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {
   check(spec);
   PPENGINE_ASSERT(spec.pages.size % page_step == 0 && (spec.pages.size == 0 || spec.window == 0));
-  return make_first<CachedAttention, CachedAttentionSpec>("attention over a cache", cached_implementations, device, spec);
+  static const std::array list{decode_attention, sycl_cached_attention};
+  return make_first<CachedAttention, CachedAttentionSpec>("attention over a cache", list, device, spec);
 }
 
 }  // namespace ppengine::ops

@@ -1,7 +1,7 @@
 // Attention without a causal mask on any device: two matrix products with a softmax between them, whose result is kept for the backward.
 #include <algorithm>
 
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 #include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/matmul.hpp>
 #include <ppengine/ops/softmax.hpp>
@@ -65,9 +65,7 @@ class ProductsAttention : public Attention {
   std::unique_ptr<Softmax> softmax_;
 };
 
-}  // namespace
-
-Refusal products_attention_refusal(const Device&, const AttentionSpec& spec) {
+Refusal refuse(const Device&, const AttentionSpec& spec) {
   if (spec.causal) return "it has no causal mask";
   if (spec.type != Type::f32) return "it is for f32";
   if (spec.kv_heads != spec.heads) return "heads share keys and values";
@@ -75,8 +73,8 @@ Refusal products_attention_refusal(const Device&, const AttentionSpec& spec) {
   return {};
 }
 
-std::unique_ptr<Attention> make_products_attention(Device& device, const AttentionSpec& spec) {
-  return std::make_unique<ProductsAttention>(device, spec);
-}
+}  // namespace
+
+constexpr Implementation<Attention, AttentionSpec> products_attention{"products", refuse, construct<ProductsAttention>};
 
 }  // namespace ppengine::ops

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/implementation.hpp>
 
 namespace ppengine::ops {
 
@@ -14,7 +15,7 @@ struct ChannelNormSpec {
 
 class ChannelNorm {
  public:
-  // Null where the device is no CPU with vectors: generated kernels serve (engine/tensor/batch_norm.cpp).
+  // Null where no implementation here serves the device: generated kernels do (engine/tensor/batch_norm.cpp).
   static std::unique_ptr<ChannelNorm> make(Device& device, const ChannelNormSpec& spec);
   virtual ~ChannelNorm() = default;
   virtual void mean(Stream& stream, const float* src, float* mean) = 0;

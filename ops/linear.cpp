@@ -3,25 +3,24 @@
 
 #include <array>
 
-#include <ppengine/ops/detail/linear_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Linear, LinearSpec>, 3> implementations{{
-    {"cpu", cpu_linear_refusal, make_cpu_linear},
-    {"onednn", onednn_linear_refusal, make_onednn_linear},
-    {"sycl", sycl_linear_refusal, make_sycl_linear},
-}};
+std::span<const Implementation<Linear, LinearSpec>> implementations() {
+  static const std::array list{cpu_linear, onednn_linear, sycl_linear};
+  return list;
+}
 
 }  // namespace
 
 std::unique_ptr<Linear> Linear::make(Device& device, const LinearSpec& spec) {
-  return make_first<Linear, LinearSpec>("linear", implementations, device, spec);
+  return make_first<Linear, LinearSpec>("linear", implementations(), device, spec);
 }
 
 std::vector<Considered> Linear::consider(const Device& device, const LinearSpec& spec) {
-  return ops::consider<Linear, LinearSpec>(implementations, device, spec);
+  return ops::consider<Linear, LinearSpec>(implementations(), device, spec);
 }
 
 // [out,in] is what oneDNN packs as it reads in the forward, and the other two directions do not depend on it (bench/linear_layouts.md).

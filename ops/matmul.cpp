@@ -6,15 +6,15 @@
 #include <array>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/ops/detail/matmul_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 
 namespace ppengine::ops {
 namespace {
 
-constexpr std::array<Implementation<Matmul, MatmulSpec>, 2> implementations{{
-    {"onednn", onednn_matmul_refusal, make_onednn_matmul},
-    {"sycl", sycl_matmul_refusal, make_sycl_matmul},
-}};
+std::span<const Implementation<Matmul, MatmulSpec>> implementations() {
+  static const std::array list{onednn_matmul, sycl_matmul};
+  return list;
+}
 
 bool fits(const MatmulSpec& spec) {
   const Shape &a = spec.a.shape, &b = spec.b.shape, &c = spec.c.shape;
@@ -37,12 +37,12 @@ void check(const MatmulSpec& spec) {
 
 std::unique_ptr<Matmul> Matmul::make(Device& device, const MatmulSpec& spec) {
   check(spec);
-  return make_first<Matmul, MatmulSpec>("matmul", implementations, device, spec);
+  return make_first<Matmul, MatmulSpec>("matmul", implementations(), device, spec);
 }
 
 std::vector<Considered> Matmul::consider(const Device& device, const MatmulSpec& spec) {
   check(spec);
-  return ops::consider<Matmul, MatmulSpec>(implementations, device, spec);
+  return ops::consider<Matmul, MatmulSpec>(implementations(), device, spec);
 }
 
 }  // namespace ppengine::ops

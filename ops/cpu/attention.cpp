@@ -1,7 +1,7 @@
 // Attention in f32 on CPUs with vectors, in the calling thread.
 #include <ppengine/ops/cpu/attention_heads.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -32,12 +32,12 @@ class CpuAttention : public Attention {
   AttentionSpec spec_;
 };
 
-}  // namespace
-
-Refusal cpu_attention_refusal(const Device& device, const AttentionSpec& spec) {
+Refusal refuse(const Device& device, const AttentionSpec& spec) {
   return spec.window > 0 || spec.cap > 0 ? Refusal("windows and caps are not made here") : cpu::refusal(device, spec.type);
 }
 
-std::unique_ptr<Attention> make_cpu_attention(Device&, const AttentionSpec& spec) { return std::make_unique<CpuAttention>(spec); }
+}  // namespace
+
+constexpr Implementation<Attention, AttentionSpec> cpu_attention{"cpu", refuse, construct<CpuAttention>};
 
 }  // namespace ppengine::ops

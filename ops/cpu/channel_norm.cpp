@@ -1,12 +1,11 @@
 // Batch norm's work in f32 on CPUs with vectors, in the calling thread: a channel at a time, all samples of it.
-#include <ppengine/ops/channel_norm.hpp>
-
 #include <algorithm>
 #include <cmath>
 
 #include <ppengine/ops/cpu/loops_channels.hpp>
 #include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -82,8 +81,7 @@ class CpuChannelNorm final : public ChannelNorm {
 
 }  // namespace
 
-std::unique_ptr<ChannelNorm> ChannelNorm::make(Device& device, const ChannelNormSpec& spec) {
-  return cpu::refusal(device, Type::f32) ? nullptr : std::make_unique<CpuChannelNorm>(spec);
-}
+constexpr Implementation<ChannelNorm, ChannelNormSpec> cpu_channel_norm{
+    "cpu", [](const Device& device, const ChannelNormSpec&) { return cpu::refusal(device, Type::f32); }, construct<CpuChannelNorm>};
 
 }  // namespace ppengine::ops

@@ -11,7 +11,7 @@
 #include <ppengine/ops/cpu/parallel.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/cpu/windows.hpp>
-#include <ppengine/ops/detail/convolution_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/device/memory.hpp>
 
 namespace ppengine::ops {
@@ -281,9 +281,7 @@ class CpuConvolution final : public Convolution {
   bool joined_ = false, joined_sums_ = false;  // the pixels of all samples are one row of outputs
 };
 
-}  // namespace
-
-Refusal cpu_convolution_refusal(const Device& device, const ConvolutionSpec& spec) {
+Refusal refuse(const Device& device, const ConvolutionSpec& spec) {
   if (auto reason = cpu::refusal(device, Type::f32)) return reason;
   if (spec.groups != 1) return "it is for one group";
   if (spec.src.empty() || spec.src.size() > 2) return "it is for one and two dimensions";
@@ -291,6 +289,8 @@ Refusal cpu_convolution_refusal(const Device& device, const ConvolutionSpec& spe
   return {};
 }
 
-std::unique_ptr<Convolution> make_cpu_convolution(Device&, const ConvolutionSpec& spec) { return std::make_unique<CpuConvolution>(spec); }
+}  // namespace
+
+constexpr Implementation<Convolution, ConvolutionSpec> cpu_convolution{"cpu", refuse, construct<CpuConvolution>};
 
 }  // namespace ppengine::ops

@@ -3,7 +3,7 @@
 
 #include <ppengine/ops/cpu/refusal.hpp>
 #include <ppengine/ops/cpu/step_chain.hpp>
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -28,17 +28,15 @@ class DecodeAttention : public CachedAttention {
   CachedAttentionSpec spec_;
 };
 
-}  // namespace
-
-Refusal decode_attention_refusal(const Device& device, const CachedAttentionSpec& spec) {
+Refusal refuse(const Device& device, const CachedAttentionSpec& spec) {
   if (auto reason = cpu::refusal(device, spec.type)) return reason;
   if (spec.batch * spec.length > most_tokens) return fmt::format("{} tokens, a step has at most {}", spec.batch * spec.length, most_tokens);
   if (spec.head_dim > cpu::widest_head) return fmt::format("heads are {} wide, a step takes at most {}", spec.head_dim, cpu::widest_head);
   return {};
 }
 
-std::unique_ptr<CachedAttention> make_decode_attention(Device&, const CachedAttentionSpec& spec) {
-  return std::make_unique<DecodeAttention>(spec);
-}
+}  // namespace
+
+constexpr Implementation<CachedAttention, CachedAttentionSpec> decode_attention{"cpu step", refuse, construct<DecodeAttention>};
 
 }  // namespace ppengine::ops

@@ -3,7 +3,7 @@
 
 #include <ppengine/ops/cpu/product_choice.hpp>
 #include <ppengine/ops/cpu/refusal.hpp>
-#include <ppengine/ops/detail/linear_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 
 namespace ppengine::ops {
 namespace {
@@ -71,17 +71,19 @@ class CpuLinear : public Linear {
   std::optional<cpu::ProductChoice> backward_input_, backward_weight_;  // inference does not wait for what it does not use
 };
 
-}  // namespace
-
-Refusal cpu_linear_refusal(const Device& device, const LinearSpec& spec) {
+Refusal refuse(const Device& device, const LinearSpec& spec) {
   constexpr int64_t least_rows = 64;
   if (auto refusal = cpu::refusal(device, spec.type)) return refusal;
   if (spec.rows < least_rows) return "packing the weights does not pay for less than 64 rows";
   return {};
 }
 
+}  // namespace
+
+constexpr Implementation<Linear, LinearSpec> cpu_linear{"cpu", refuse, construct<CpuLinear>};
+
 std::vector<Considered> cpu::explain_products(Device& device, const LinearSpec& spec) {
-  if (cpu_linear_refusal(device, spec)) return {};
+  if (refuse(device, spec)) return {};
   Stream stream(device.shared_from_this());
   auto& table = ProductTable::of_this_cpu();
   const LinearSpec like = measured_for(spec);
@@ -89,7 +91,5 @@ std::vector<Considered> cpu::explain_products(Device& device, const LinearSpec& 
           {"dX", table.choose(stream, backward_input_of(like)).text()},
           {"dW", table.choose(stream, backward_weight_of(like)).text()}};
 }
-
-std::unique_ptr<Linear> make_cpu_linear(Device& device, const LinearSpec& spec) { return std::make_unique<CpuLinear>(device, spec); }
 
 }  // namespace ppengine::ops

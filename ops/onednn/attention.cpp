@@ -2,7 +2,7 @@
 // blocks of queries, so that only the keys which a block sees are multiplied; keeps one log-sum per row and recomputes the probabilities.
 #include <algorithm>
 
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 #include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
@@ -148,9 +148,7 @@ class OnednnAttention : public Attention {
   std::vector<Block> blocks_;
 };
 
-}  // namespace
-
-Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec) {
+Refusal refuse(const Device& device, const AttentionSpec& spec) {
   if (!spec.causal) return "it is for causal attention";
   if (auto refusal = onednn::device_refusal(device)) return refusal;
   if (!device.info().is_cpu) return "on GPUs the fused kernel saves the trips of the scores through memory";
@@ -158,8 +156,8 @@ Refusal onednn_attention_refusal(const Device& device, const AttentionSpec& spec
   return {};
 }
 
-std::unique_ptr<Attention> make_onednn_attention(Device& device, const AttentionSpec& spec) {
-  return std::make_unique<OnednnAttention>(device, spec);
-}
+}  // namespace
+
+constexpr Implementation<Attention, AttentionSpec> onednn_attention{"onednn", refuse, construct<OnednnAttention>};
 
 }  // namespace ppengine::ops

@@ -1,7 +1,7 @@
 // Convolution by oneDNN: in the layouts that it likes best, with reorders from and to dense ones.
 #include <algorithm>
 
-#include <ppengine/ops/detail/convolution_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 
@@ -157,16 +157,14 @@ class OnednnConvolution final : public Convolution {
   Moved forward_src_, forward_weight_, forward_dst_, data_dst_, data_weight_, data_src_, grad_src_, grad_dst_, grad_weight_;
 };
 
-}  // namespace
-
-Refusal onednn_convolution_refusal(const Device& device, const ConvolutionSpec& spec) {
+Refusal refuse(const Device& device, const ConvolutionSpec& spec) {
   if (auto reason = onednn::device_refusal(device)) return reason;
   if (spec.batch == 0) return "oneDNN takes no empty tensors";
   return {};
 }
 
-std::unique_ptr<Convolution> make_onednn_convolution(Device& device, const ConvolutionSpec& spec) {
-  return std::make_unique<OnednnConvolution>(device, spec);
-}
+}  // namespace
+
+constexpr Implementation<Convolution, ConvolutionSpec> onednn_convolution{"onednn", refuse, construct<OnednnConvolution>};
 
 }  // namespace ppengine::ops

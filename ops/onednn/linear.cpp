@@ -1,5 +1,5 @@
 // Linear by oneDNN.
-#include <ppengine/ops/detail/linear_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 #include <ppengine/ops/onednn/sgemm.hpp>
@@ -105,9 +105,7 @@ class OnednnLinear : public Linear {
   Primitive forward_, forward_in_place_, backward_input_, backward_input_in_place_, overwrite_weight_, accumulate_weight_;
 };
 
-}  // namespace
-
-Refusal onednn_linear_refusal(const Device& device, const LinearSpec& spec) {
+Refusal refuse(const Device& device, const LinearSpec& spec) {
   if (auto refusal = onednn::device_refusal(device)) return refusal;
   if (spec.type == Type::f32 || spec.rows == 0) return {};
   const Products products(spec);
@@ -116,6 +114,8 @@ Refusal onednn_linear_refusal(const Device& device, const LinearSpec& spec) {
   return {};
 }
 
-std::unique_ptr<Linear> make_onednn_linear(Device& device, const LinearSpec& spec) { return std::make_unique<OnednnLinear>(device, spec); }
+}  // namespace
+
+constexpr Implementation<Linear, LinearSpec> onednn_linear{"onednn", refuse, construct<OnednnLinear>};
 
 }  // namespace ppengine::ops

@@ -1,5 +1,5 @@
 // Batched matrix product by oneDNN.
-#include <ppengine/ops/detail/matmul_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/onednn/primitive.hpp>
 
 namespace ppengine::ops {
@@ -23,14 +23,14 @@ class OnednnMatmul : public Matmul {
   onednn::Primitive product_;
 };
 
-}  // namespace
-
-Refusal onednn_matmul_refusal(const Device& device, const MatmulSpec& spec) {
+Refusal refuse(const Device& device, const MatmulSpec& spec) {
   if (auto refusal = onednn::device_refusal(device)) return refusal;
   if (spec.a.count() == 0 || spec.b.count() == 0) return "there is nothing to multiply";
   return product_refusal(device, product_of(spec));
 }
 
-std::unique_ptr<Matmul> make_onednn_matmul(Device& device, const MatmulSpec& spec) { return std::make_unique<OnednnMatmul>(device, spec); }
+}  // namespace
+
+constexpr Implementation<Matmul, MatmulSpec> onednn_matmul{"onednn", refuse, construct<OnednnMatmul>};
 
 }  // namespace ppengine::ops

@@ -63,17 +63,7 @@ class SyclGatedSilu final : public GatedSilu {
 
 }  // namespace
 
-constexpr Implementation<Activation, ActivationSpec> sycl_activation{
-    "sycl", [](const Device&, const ActivationSpec&) -> Refusal { return {}; },
-    [](Device& device, const ActivationSpec& spec) -> std::unique_ptr<Activation> {
-      return std::make_unique<SyclActivation>(device, spec);
-    }};
-
-std::unique_ptr<GatedSilu> GatedSilu::make(Device& device, const GatedSiluSpec& spec) {
-  if (spec.rows < 0 || spec.width <= 0 || spec.stride < spec.width)
-    throw ConfigError(fmt::format("gated SiLU: [{},{}] with rows {} apart is not possible", spec.rows, spec.width, spec.stride));
-  if (spec.type == Type::i32) throw ConfigError("gated SiLU: only f32 and bf16");
-  return std::make_unique<SyclGatedSilu>(device, spec);
-}
+constexpr Implementation<Activation, ActivationSpec> sycl_activation{"sycl", takes_all, construct<SyclActivation>};
+constexpr Implementation<GatedSilu, GatedSiluSpec> sycl_gated_silu{"sycl", takes_all, construct<SyclGatedSilu>};
 
 }  // namespace ppengine::ops

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 #include <ppengine/ops/device/nvidia.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
@@ -193,17 +193,12 @@ class SyclCachedAttention : public CachedAttention {
   TileKernels anywhere_, aligned_;
 };
 
+Refusal refuse(const Device&, const AttentionSpec& spec) { return spec.causal ? refusal(spec) : Refusal("it is for causal attention"); }
+Refusal refuse(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
+
 }  // namespace
 
-Refusal sycl_attention_refusal(const Device&, const AttentionSpec& spec) {
-  return spec.causal ? refusal(spec) : Refusal("it is for causal attention");
-}
-std::unique_ptr<Attention> make_sycl_attention(Device& device, const AttentionSpec& spec) {
-  return std::make_unique<SyclAttention>(device, spec);
-}
-Refusal sycl_cached_attention_refusal(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
-std::unique_ptr<CachedAttention> make_sycl_cached_attention(Device& device, const CachedAttentionSpec& spec) {
-  return std::make_unique<SyclCachedAttention>(device, spec);
-}
+constexpr Implementation<Attention, AttentionSpec> sycl_attention{"sycl", refuse, construct<SyclAttention>};
+constexpr Implementation<CachedAttention, CachedAttentionSpec> sycl_cached_attention{"sycl", refuse, construct<SyclCachedAttention>};
 
 }  // namespace ppengine::ops

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <ppengine/ops/detail/attention_implementations.hpp>
+#include <ppengine/ops/detail/attention_parts.hpp>
 #include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
@@ -86,12 +86,14 @@ Refusal lanes_refusal(const Device& device, Type type, int64_t head_dim) {
   return {};
 }
 
-Refusal lanes_attention_refusal(const Device& device, const AttentionSpec& spec) {
+namespace {
+
+Refusal refuse(const Device& device, const AttentionSpec& spec) {
   return spec.causal ? lanes_refusal(device, spec.type, spec.head_dim) : Refusal("it is for causal attention");
 }
 
-std::unique_ptr<Attention> make_lanes_attention(Device& device, const AttentionSpec& spec) {
-  return std::make_unique<LanesAttention>(device, spec);
-}
+}  // namespace
+
+constexpr Implementation<Attention, AttentionSpec> lanes_attention{"sycl lanes", refuse, construct<LanesAttention>};
 
 }  // namespace ppengine::ops

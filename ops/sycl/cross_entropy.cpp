@@ -1,9 +1,5 @@
 // Cross entropy fused with softmax: our kernel serves every device (oneDNN has none).
-#include <ppengine/ops/cross_entropy.hpp>
-
-#include <fmt/core.h>
-
-#include <ppengine/base/error.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 
 namespace ppengine::ops {
@@ -61,19 +57,8 @@ class SyclSplitCrossEntropy final : public SplitCrossEntropy {
 
 }  // namespace
 
-std::unique_ptr<SplitCrossEntropy> SplitCrossEntropy::make(Device& device, const SplitCrossEntropySpec& spec) {
-  if (spec.rows < 0 || spec.classes <= 0 || spec.first_class < 0 || spec.first_class + spec.classes > spec.all_classes || spec.ranks < 1)
-    throw ConfigError(fmt::format("cross entropy: {} rows with classes {} to {} of {} are not possible", spec.rows, spec.first_class,
-                                  spec.first_class + spec.classes, spec.all_classes));
-  if (spec.type == Type::i32) throw ConfigError("cross entropy: only f32 and bf16");
-  return std::make_unique<SyclSplitCrossEntropy>(device, spec);
-}
-
-std::unique_ptr<CrossEntropy> CrossEntropy::make(Device& device, const CrossEntropySpec& spec) {
-  if (spec.rows < 0 || spec.classes <= 0)
-    throw ConfigError(fmt::format("cross entropy: a shape of [{},{}] is not possible", spec.rows, spec.classes));
-  if (spec.type == Type::i32) throw ConfigError("cross entropy: only f32 and bf16");
-  return std::make_unique<SyclCrossEntropy>(device, spec);
-}
+constexpr Implementation<CrossEntropy, CrossEntropySpec> sycl_cross_entropy{"sycl", takes_all, construct<SyclCrossEntropy>};
+constexpr Implementation<SplitCrossEntropy, SplitCrossEntropySpec> sycl_split_cross_entropy{"sycl", takes_all,
+                                                                                            construct<SyclSplitCrossEntropy>};
 
 }  // namespace ppengine::ops

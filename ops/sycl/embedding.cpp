@@ -1,9 +1,5 @@
 // Token and position embedding: our kernels serve every device (oneDNN has none).
-#include <ppengine/ops/embedding.hpp>
-
-#include <fmt/core.h>
-
-#include <ppengine/base/error.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/detail/launch.hpp>
 
 namespace ppengine::ops {
@@ -55,14 +51,6 @@ class SyclEmbedding final : public Embedding {
 
 }  // namespace
 
-std::unique_ptr<Embedding> Embedding::make(Device& device, const EmbeddingSpec& spec) {
-  if (spec.batch < 0 || spec.length < 0 || spec.width <= 0 || spec.vocabulary <= 0)
-    throw ConfigError(fmt::format("embedding: [{},{}] tokens of width {} from a table of {} are not possible", spec.batch, spec.length,
-                                  spec.width, spec.vocabulary));
-  if (spec.positions != 0 && spec.positions < spec.length)
-    throw ConfigError(fmt::format("embedding: sequences of {} tokens are longer than the {} positions", spec.length, spec.positions));
-  if (spec.type == Type::i32) throw ConfigError("embedding: only f32 and bf16");
-  return std::make_unique<SyclEmbedding>(device, spec);
-}
+constexpr Implementation<Embedding, EmbeddingSpec> sycl_embedding{"sycl", takes_all, construct<SyclEmbedding>};
 
 }  // namespace ppengine::ops

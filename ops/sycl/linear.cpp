@@ -1,5 +1,5 @@
 // Linear on our own kernels.
-#include <ppengine/ops/detail/linear_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/sycl/product.hpp>
@@ -38,13 +38,13 @@ class SyclLinear : public Linear {
   own::Product forward_, backward_input_, backward_weight_;
 };
 
-}  // namespace
-
-Refusal sycl_linear_refusal(const Device&, const LinearSpec& spec) {
+Refusal refuse(const Device&, const LinearSpec& spec) {
   if (spec.type == Type::i32) return "integers are not multiplied";
   return {};
 }
 
-std::unique_ptr<Linear> make_sycl_linear(Device& device, const LinearSpec& spec) { return std::make_unique<SyclLinear>(device, spec); }
+}  // namespace
+
+constexpr Implementation<Linear, LinearSpec> sycl_linear{"sycl", refuse, construct<SyclLinear>};
 
 }  // namespace ppengine::ops

@@ -1,5 +1,5 @@
 // Batched matrix product on our own kernel.
-#include <ppengine/ops/detail/matmul_implementations.hpp>
+#include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/sycl/product.hpp>
 
 namespace ppengine::ops {
@@ -36,14 +36,14 @@ class SyclMatmul : public Matmul {
   bool accumulate_;
 };
 
-}  // namespace
-
-Refusal sycl_matmul_refusal(const Device&, const MatmulSpec& spec) {
+Refusal refuse(const Device&, const MatmulSpec& spec) {
   if (spec.a.type == Type::i32) return "integers are not multiplied";
   if (spec.a.type == Type::f32 && spec.c.type != Type::f32) return "f32 operands with a bf16 result";
   return {};
 }
 
-std::unique_ptr<Matmul> make_sycl_matmul(Device& device, const MatmulSpec& spec) { return std::make_unique<SyclMatmul>(device, spec); }
+}  // namespace
+
+constexpr Implementation<Matmul, MatmulSpec> sycl_matmul{"sycl", refuse, construct<SyclMatmul>};
 
 }  // namespace ppengine::ops
