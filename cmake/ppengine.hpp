@@ -15,18 +15,21 @@
 // How it is laid over ranks and devices: schedules and their plans, ranks as threads.
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
+#include <ppengine/schedules/csv.hpp>
 #include <ppengine/schedules/registry.hpp>
 
 // Training and evaluation, step by step.
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/engine/measure/measured.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/engine/trainer.hpp>
 
 // Whole runs from start to end.
 #include <ppengine/runs/checkpoint.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/generation.hpp>
+#include <ppengine/runs/inspection.hpp>
 #include <ppengine/runs/program.hpp>
+#include <ppengine/runs/serving.hpp>
 #include <ppengine/runs/training.hpp>
 
 // Ops of one's own: nodes of the graph, with SYCL kernels.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/local.hpp>
 
 namespace ppengine::comm {
 

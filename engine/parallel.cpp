@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/graph/split.hpp>
 #include <ppengine/engine/measure/piece_costs.hpp>
 #include <ppengine/schedules/check/validate.hpp>
 #include <ppengine/schedules/lower.hpp>

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include <ppengine/comm/mesh.hpp>
-#include <ppengine/engine/graph/split.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/ops/device/device.hpp>
 #include <ppengine/schedules/registry.hpp>
 
 namespace ppengine::engine {
+
+struct StageCut;
 
 // What stages are balanced by. Measured in a short warm-up of training, they fit the device best, and no two runs need have the same.
 // automatic: measured where a run's results have the same bits for any split; gradients that more than two ranks sum, or that ranks keep

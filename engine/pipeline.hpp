@@ -9,7 +9,7 @@
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/batch.hpp>
 #include <ppengine/engine/gradients/gradient_sink.hpp>
-#include <ppengine/engine/measure/timeline.hpp>
+#include <ppengine/engine/measure/recorder.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/stage_runtime.hpp>
 #include <ppengine/schedules/executor.hpp>

@@ -1,17 +1,13 @@
 // Trainer: what is set up before the first step.
-#include <ppengine/engine/trainer.hpp>
-
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <ppengine/base/error.hpp>
-#include <ppengine/engine/gradients/reducer.hpp>
-#include <ppengine/engine/gradients/tied_gradients.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/graph/verify.hpp>
-#include <ppengine/engine/pipeline.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/engine/stage/readiness.hpp>
+#include <ppengine/engine/trainer_impl.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -26,8 +22,8 @@ void refuse_unused(const Graph& graph, const std::vector<StageCut>& cuts) {
 
 }  // namespace
 
-Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
-                 int64_t length)
+Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
+                    int64_t length)
     : options_(options), mesh_(world, options_.parallel.mesh()), graph_(std::move(graph)) {
   const ParallelOptions& parallel = options_.parallel;
   if (options_.verify && world.size() > 1) check_settings(batch_size, length);
@@ -76,11 +72,7 @@ Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& optio
   pipeline_->prepare(split_batch(0, mine.count, pipeline_->plan().microbatches), length);
 }
 
-Trainer::~Trainer() = default;
-
-const schedules::Plan& Trainer::plan() const { return pipeline_->plan(); }
-
-void Trainer::check_settings(int64_t batch_size, int64_t length) const {
+void Trainer::Impl::check_settings(int64_t batch_size, int64_t length) const {
   const ParallelOptions& parallel = options_.parallel;
   verify_same_model(mesh_.world(), *graph_,
                     {{"batch size", std::to_string(batch_size)},
@@ -94,7 +86,7 @@ void Trainer::check_settings(int64_t batch_size, int64_t length) const {
                      {"seed", std::to_string(options_.seed)}});
 }
 
-void Trainer::make_reducer() {
+void Trainer::Impl::make_reducer() {
   Reducer::Options how;
   if (options_.parallel.data > 1) {
     reducing_ = mesh_.data().split(0, mesh_.data().rank());
@@ -106,7 +98,7 @@ void Trainer::make_reducer() {
   reducer_ = std::make_unique<Reducer>(*model_, *norm_, std::move(how));
 }
 
-void Trainer::synchronize() {
+void Trainer::Impl::synchronize() {
   if (options_.parallel.data == 1 || !options_.broadcast || model_->sharding()) return;
   std::vector<comm::Pending> pending;
   for (StageId stage : model_->stages()) {
@@ -118,13 +110,40 @@ void Trainer::synchronize() {
   pipeline_->stream().wait();
 }
 
-const std::vector<TimedReduction>& Trainer::reductions() const {
+const std::vector<TimedReduction>& Trainer::Impl::reductions() const {
   static const std::vector<TimedReduction> none;
   return reducer_ ? reducer_->timings() : none;
 }
 
+// What programs see.
+
+Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
+                 int64_t length)
+    : impl_(std::make_unique<Impl>(std::move(graph), options, world, batch_size, length)) {}
+
+Trainer::~Trainer() = default;
+
+StepResult Trainer::step(std::span<const Batch> batches, double lr) { return impl_->step(batches, lr); }
+void Trainer::accumulate(const Batch& batch) { impl_->accumulate(batch); }
+std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven uneven) { return impl_->step_own(mine, lr, uneven); }
+bool Trainer::ready_to_update() const { return impl_->ready_to_update_; }
+void Trainer::finish_update(double grad_norm) { impl_->finish_update(grad_norm); }
+void Trainer::synchronize() { impl_->synchronize(); }
+void Trainer::check_replicas() { impl_->check_replicas(); }
+Evaluator& Trainer::evaluator() { return *impl_->evaluator_; }
+ModelRank& Trainer::model() { return *impl_->model_; }
+Optimizer& Trainer::optimizer() { return *impl_->optimizer_; }
+const schedules::Plan& Trainer::plan() const { return impl_->pipeline_->plan(); }
+const comm::Mesh& Trainer::mesh() const { return impl_->mesh_; }
+Pipeline& Trainer::pipeline() { return *impl_->pipeline_; }
+const std::vector<TimedAction>& Trainer::timeline() const { return impl_->recorder_.actions(); }
+double Trainer::busy_seconds() const { return impl_->recorder_.busy(); }
+
+const std::vector<TimedReduction>& Trainer::reductions() const { return impl_->reductions(); }
+
 const float* Trainer::whole(StageId stage, const float* local) {
-  return model_->sharding() ? model_->sharding()->gather(stage, local, pipeline_->stream()) : local;
+  Sharding* const sharding = impl_->model_->sharding();
+  return sharding ? sharding->gather(stage, local, impl_->pipeline_->stream()) : local;
 }
 
 }  // namespace ppengine::engine

@@ -6,31 +6,26 @@
 //   });
 #pragma once
 
-#include <atomic>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include <ppengine/engine/evaluator.hpp>
+#include <ppengine/engine/batch.hpp>
 #include <ppengine/engine/gradients/hooks.hpp>
 #include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/engine/parallel.hpp>
-#include <ppengine/engine/weights/buckets.hpp>
-#include <ppengine/engine/weights/optimizer.hpp>
+#include <ppengine/engine/training_options.hpp>
 
 namespace ppengine::engine {
 
+class Evaluator;
 // What a trainer is made of. None of these is installed: a program needs them only to work on the engine itself.
-class GradientNorm;
 class ModelRank;
+class Optimizer;
 class Pipeline;
-class Reducer;
-class TiedGradients;
 
 // What to do when the loss or the gradients' norm of a step is a NaN or an infinity.
 enum class OnNan {
@@ -100,7 +95,7 @@ class Trainer {
   std::optional<StepResult> step_own(const Batch* mine, double lr, Uneven uneven = Uneven::average_active);
   // For a rank that has lost the others after it has got a step's gradients, and before its update: makes the update all the same, with the
   // norm that another rank knows. Any thread may call it while step() waits for the others, or after it has thrown.
-  bool ready_to_update() const { return ready_to_update_; }
+  bool ready_to_update() const;
   void finish_update(double grad_norm);
   // After weights were loaded: those of the first data-parallel rank go to the others. Not where they are sharded, nor with broadcast off.
   void synchronize();
@@ -108,14 +103,16 @@ class Trainer {
   // the ranks whose copy has drifted from the others'. Sharded parameters have no copies: nothing to compare.
   void check_replicas();
   // Losses without an update, between steps.
-  Evaluator& evaluator() { return *evaluator_; }
+  Evaluator& evaluator();
 
-  ModelRank& model() { return *model_; }
-  Optimizer& optimizer() { return *optimizer_; }
+  ModelRank& model();
+  Optimizer& optimizer();
   const schedules::Plan& plan() const;
-  const TimelineRecorder& timeline() const { return recorder_; }
-  const comm::Mesh& mesh() const { return mesh_; }
-  Pipeline& pipeline() { return *pipeline_; }
+  const comm::Mesh& mesh() const;
+  Pipeline& pipeline();
+  // What this rank did when in the last step, and for how long it was busy with forwards and backwards.
+  const std::vector<TimedAction>& timeline() const;
+  double busy_seconds() const;
   // The buckets of the last step that were reduced, in order.
   const std::vector<TimedReduction>& reductions() const;
   // A flat buffer of a whole stage, from this rank's (not sharded: that itself) of values, gradients or optimizer state. Sharded, all
@@ -123,49 +120,8 @@ class Trainer {
   const float* whole(StageId stage, const float* local);
 
  private:
-  // A batch's share of this rank: sequences [begin, begin + count). Null: none.
-  struct Share {
-    const Batch* batch = nullptr;
-    int64_t begin = 0, count = 0;
-    uint64_t salt = 0;  // of dropout
-  };
-  Stretch part_of(int64_t sequences) const;  // of this rank's copy of the model
-  Share share_of(const Batch& batch) const;
-  void check_settings(int64_t batch_size, int64_t length) const;
-  void make_reducer();
-  double run_share(const Share& share, double weight, bool last);
-  // same_batches: all ranks have given the same.
-  StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches);
-  void apply(double grad_norm);
-  // Where the first NaN or infinity of the step comes from: "transformer.h.3.mlp.c_fc on rank 1". All ranks call it.
-  std::string find_not_finite(std::span<const Share> shares, bool same_batches);
-  void fail(const std::exception& error);
-  void add_times(StepResult& result) const;
-
-  TrainerOptions options_;
-  comm::Mesh mesh_;
-  std::shared_ptr<const Graph> graph_;  // this tensor-parallel rank's
-  std::unique_ptr<ModelRank> model_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<TiedGradients> tied_gradients_;
-  std::unique_ptr<GradientNorm> norm_;
-  std::unique_ptr<Pipeline> pipeline_;  // behind all that works on its stream: at the end it waits for that
-  std::unique_ptr<Evaluator> evaluator_;
-  TimelineRecorder recorder_{TimelineRecorder::Clock::time_point{}};  // one zero for all ranks of a machine
-  std::unique_ptr<comm::Communicator> reducing_;                      // of the data-parallel ranks, for the reducer alone
-  std::unique_ptr<comm::Communicator> statistics_;                    // the same ranks, for ops that measure over all of them; null: none
-  std::vector<double> figures_;                                       // of a step, to be added up over the ranks
-  std::unique_ptr<Reducer> reducer_;                                  // null: nothing to reduce
-  // Batches whose gradients are there already, and the weight of their losses.
-  struct Held {
-    int64_t batches = 0, valid = 0, tokens = 0;
-    double loss = 0, weight = 0;
-  } held_;
-  // Of the step under way, for updates in the backward.
-  double lr_ = 0, scale_ = 1;
-  uint64_t key_ = 0;  // of its dropout
-  double idle_ = 0;
-  std::atomic<bool> ready_to_update_{false};
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace ppengine::engine

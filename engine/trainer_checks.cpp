@@ -11,10 +11,7 @@
 #include <ppengine/base/crc32.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/gather.hpp>
-#include <ppengine/engine/gradients/reducer.hpp>
-#include <ppengine/engine/gradients/tied_gradients.hpp>
-#include <ppengine/engine/pipeline.hpp>
-#include <ppengine/engine/trainer.hpp>
+#include <ppengine/engine/trainer_impl.hpp>
 
 namespace ppengine::engine {
 namespace {
@@ -68,7 +65,7 @@ OnNan parse_on_nan(std::string_view name) {
 // The forward again, looking at what each instruction writes. The weights are those of the step, but where the update happens in the
 // backward. Where the forward is in order, the backward is not: it runs from the end, so the last parameter whose gradient is not finite
 // had it first.
-std::string Trainer::find_not_finite(std::span<const Share> shares, bool same_batches) {
+std::string Trainer::Impl::find_not_finite(std::span<const Share> shares, bool same_batches) {
   Finding found;
   if (same_batches && !options_.optimizer_in_backward) {
     Profile scan;
@@ -94,7 +91,7 @@ std::string Trainer::find_not_finite(std::span<const Share> shares, bool same_ba
   return first.empty() ? "the loss" : first;
 }
 
-void Trainer::check_replicas() {
+void Trainer::Impl::check_replicas() {
   comm::Communicator& data = mesh_.data();
   if (data.size() == 1 || model_->sharding()) return;
   std::vector<uint32_t> mine;

@@ -9,23 +9,20 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
 #include <ppengine/comm/gather.hpp>
-#include <ppengine/engine/gradients/reducer.hpp>
-#include <ppengine/engine/gradients/tied_gradients.hpp>
-#include <ppengine/engine/pipeline.hpp>
-#include <ppengine/engine/trainer.hpp>
+#include <ppengine/engine/trainer_impl.hpp>
 
 namespace ppengine::engine {
 
-Trainer::Share Trainer::share_of(const Batch& batch) const {
+Trainer::Impl::Share Trainer::Impl::share_of(const Batch& batch) const {
   const Stretch mine = part_of(batch.sequences);
   return {&batch, mine.begin, mine.count, 0};
 }
 
-Stretch Trainer::part_of(int64_t sequences) const { return stretch_of(sequences, mesh_.place().data, options_.parallel.data); }
+Stretch Trainer::Impl::part_of(int64_t sequences) const { return stretch_of(sequences, mesh_.place().data, options_.parallel.data); }
 
 // Gradients add up where they are until the last batch of an update. Where sharding has no room for whole ones they are reduced with every
 // batch, and the parts add up.
-double Trainer::run_share(const Share& share, double weight, bool last) {
+double Trainer::Impl::run_share(const Share& share, double weight, bool last) {
   const bool parts = model_->keeps_gradient_parts(), first = held_.batches++ == 0;
   GradientSink* const sink = reducer_ && (last || parts) ? reducer_.get() : nullptr;
   if (reducer_) {
@@ -53,11 +50,11 @@ double Trainer::run_share(const Share& share, double weight, bool last) {
   return loss;
 }
 
-void Trainer::fail(const std::exception& error) {
+void Trainer::Impl::fail(const std::exception& error) {
   if (reducer_) reducer_->cancel(error.what());
 }
 
-void Trainer::accumulate(const Batch& batch) {
+void Trainer::Impl::accumulate(const Batch& batch) {
   check_batch(*graph_, batch);
   const int64_t valid = valid_tokens(*graph_, batch);
   if (held_.batches == 0) {
@@ -74,7 +71,7 @@ void Trainer::accumulate(const Batch& batch) {
   }
 }
 
-StepResult Trainer::step(std::span<const Batch> batches, double lr) {
+StepResult Trainer::Impl::step(std::span<const Batch> batches, double lr) {
   int64_t valid = 0;
   std::vector<Share> shares;
   for (const Batch& batch : batches) {
@@ -86,7 +83,7 @@ StepResult Trainer::step(std::span<const Batch> batches, double lr) {
   return update(shares, valid, 1.0, lr, true);
 }
 
-std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven uneven) {
+std::optional<StepResult> Trainer::Impl::step_own(const Batch* mine, double lr, Uneven uneven) {
   if (mine) check_batch(*graph_, *mine);
   const comm::Communicator& data = mesh_.data();
   // Every copy of the model says what it has: sequences, valid tokens, tokens.
@@ -110,7 +107,7 @@ std::optional<StepResult> Trainer::step_own(const Batch* mine, double lr, Uneven
   return update(std::span(&share, 1), valid, factor, lr, false);
 }
 
-StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches) {
+StepResult Trainer::Impl::update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches) {
   const auto begin = std::chrono::steady_clock::now();
   valid += held_.valid;
   if (valid == 0) throw ConfigError("every target of the batch is masked: there is nothing to learn from");
@@ -183,18 +180,18 @@ StepResult Trainer::update(std::span<const Share> shares, int64_t valid, double 
   return result;
 }
 
-void Trainer::apply(double grad_norm) {
+void Trainer::Impl::apply(double grad_norm) {
   if (options_.grad_clip > 0) scale_ *= std::min(1.0, options_.grad_clip / (grad_norm + 1e-6));  // as torch.nn.utils.clip_grad_norm_
   optimizer_->step(pipeline_->stream(), lr_, scale_);
 }
 
-void Trainer::finish_update(double grad_norm) {
+void Trainer::Impl::finish_update(double grad_norm) {
   if (std::isfinite(grad_norm) || options_.on_nan == OnNan::ignore) apply(grad_norm);
   pipeline_->stream().wait();
   ready_to_update_ = false;
 }
 
-void Trainer::add_times(StepResult& result) const {
+void Trainer::Impl::add_times(StepResult& result) const {
   double last = 0;
   for (const TimedAction& one : recorder_.actions()) {
     if (!schedules::is_compute(one.action.type)) continue;

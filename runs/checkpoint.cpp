@@ -9,6 +9,7 @@
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/save_folder.hpp>

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <ppengine/engine/graph/node.hpp>
+#include <ppengine/engine/graph/split.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 #include <ppengine/models/build.hpp>

@@ -13,6 +13,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/evaluator.hpp>
 #include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/models/files/save_folder.hpp>
@@ -148,7 +149,7 @@ TrainingResult run_program_training(const TrainingOptions& options, comm::Commun
       result.last.step = state.step;
       if (!options.record) timeline.clear(), reductions.clear();
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
-      timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+      timeline.insert(timeline.end(), trainer.timeline().begin(), trainer.timeline().end());
       if (first_rank) listener.stepped(result.last, trainer.model().memory().peak());
       show_ranks(trainer, options, result.last, listener);
       result.interrupted = world.allreduce_value(std::int64_t{listener.stop_requested()}, comm::Reduce::max) != 0;

@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/models/data/tensor_data.hpp>
 #include <ppengine/models/import/program.hpp>
 #include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/training.hpp>
+
+namespace ppengine::models {
+class TensorData;
+}
 
 namespace ppengine::runs {
 

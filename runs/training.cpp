@@ -11,6 +11,7 @@
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
 #include <ppengine/comm/gather.hpp>
+#include <ppengine/engine/evaluator.hpp>
 #include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/engine/pipeline.hpp>
 #include <ppengine/models/files/npy.hpp>
@@ -236,11 +237,11 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       if (elastic) elastic->completed(result.last);
       if (!options.record) timeline.clear(), reductions.clear();
       reductions.insert(reductions.end(), trainer.reductions().begin(), trainer.reductions().end());
-      timeline.insert(timeline.end(), trainer.timeline().actions().begin(), trainer.timeline().actions().end());
+      timeline.insert(timeline.end(), trainer.timeline().begin(), trainer.timeline().end());
       if (options.check_every > 0 && state.step % options.check_every == 0) trainer.check_replicas();
       tell_step();
       if (const auto notice = watch.loss(result.last); notice && first_rank) listener.noticed(*notice);
-      worked += trainer.timeline().busy();
+      worked += trainer.busy_seconds();
       if (constexpr std::int64_t between = 20; world.size() > 1 && state.step % between == 0) {
         std::vector<double> all;
         for (const auto& one : comm::gather(world, std::vector<double>{worked})) all.push_back(one.front());

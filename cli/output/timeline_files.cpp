@@ -9,7 +9,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
 #include <ppengine/base/results.hpp>
-#include <ppengine/engine/measure/measured.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/engine/measure/trace.hpp>
 #include <ppengine/schedules/charts/chart.hpp>
 

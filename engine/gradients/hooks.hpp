@@ -9,7 +9,6 @@
 
 #include <ppengine/comm/communicator.hpp>
 #include <ppengine/engine/graph/graph.hpp>
-#include <ppengine/engine/weights/buckets.hpp>
 #include <ppengine/ops/device/memory.hpp>
 
 namespace ppengine::engine {

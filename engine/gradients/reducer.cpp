@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/measure/recorder.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
 namespace ppengine::engine {

@@ -1,11 +1,12 @@
-// What a rank did when: recorded around every action of the plan, for idle shares, traces and pictures.
+// What ranks did when, in a measured run: as a timeline, and what its actions cost, so that the same run can be simulated and drawn beside
+// it.
 #pragma once
 
-#include <chrono>
+#include <string>
 #include <vector>
 
-#include <ppengine/engine/graph/ids.hpp>
-#include <ppengine/schedules/executor.hpp>
+#include <ppengine/schedules/plan.hpp>
+#include <ppengine/schedules/timeline.hpp>
 
 namespace ppengine::engine {
 
@@ -17,35 +18,22 @@ struct TimedAction {
 
 // One bucket of gradients on its way, in seconds of the same clock.
 struct TimedReduction {
-  StageId stage = {};
+  schedules::StageId stage = {};
   size_t bucket = 0;
   size_t bytes = 0;           // of its gradients
   size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
   double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
 };
 
-class TimelineRecorder final : public schedules::ActionObserver {
- public:
-  using Clock = std::chrono::steady_clock;
-  // All ranks of a process share one zero.
-  explicit TimelineRecorder(Clock::time_point zero = Clock::now()) : zero_(zero) {}
+// The last run of the plan in each row; rows may hold several, one after the other. One row per rank of the plan.
+std::vector<std::vector<TimedAction>> last_run(const schedules::Plan& plan, const std::vector<std::vector<TimedAction>>& rows);
 
-  void clear() { actions_.clear(); }
-  void begin(const schedules::Position& position) override;
-  // The message that the action waited for is there: what comes now is work.
-  void work_begins() { started_ = now(); }
-  void end(const schedules::Position& position) override;
+// Mean times of one run in milliseconds by stage and type. Where a stage has B only, its halves count the same.
+schedules::Costs measured_costs(const schedules::Plan& plan, const std::vector<std::vector<TimedAction>>& run);
 
-  const std::vector<TimedAction>& actions() const { return actions_; }
-  // Time in forwards and backwards, from the first action's start to the last one's end.
-  double busy() const;
-  double span() const;
-
- private:
-  double now() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
-  Clock::time_point zero_;
-  double started_ = 0;
-  std::vector<TimedAction> actions_;
-};
+// In milliseconds from the first start.
+schedules::Timeline measured_timeline(const std::vector<std::vector<TimedAction>>& run, const std::string& title);
+// The plan in time as it would run with these costs, in milliseconds too.
+schedules::Timeline simulated_timeline(const schedules::Plan& plan, const schedules::Costs& costs, const std::string& title);
 
 }  // namespace ppengine::engine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/engine/training_options.hpp>
 #include <ppengine/ops/device/memory.hpp>
 
 namespace ppengine::engine {
@@ -25,11 +26,6 @@ enum class BucketOrder {
 // One open bucket per key: an item is added, then the bucket is closed when its size has reached the cap. The caps are walked by each key
 // for itself, and the last one stays. What is open at the end is closed then. As PyTorch's compute_bucket_assignment_by_size.
 std::vector<std::vector<size_t>> assign_buckets(std::span<const BucketItem> items, std::span<const size_t> caps, BucketOrder order);
-
-struct BucketOptions {
-  std::vector<size_t> caps;  // bytes; empty: 1 MiB for the first bucket, so that communication starts early, then 25 MiB
-  std::vector<size_t> effective() const { return caps.empty() ? std::vector<size_t>{1u << 20, 25u << 20} : caps; }
-};
 
 // Every parameter begins at a multiple of so many elements: aligned in bf16 too.
 constexpr size_t flat_alignment = ops::buffer_alignment / sizeof(uint16_t);

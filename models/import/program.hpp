@@ -8,11 +8,12 @@
 #include <vector>
 
 #include <ppengine/engine/graph/graph.hpp>
-#include <ppengine/models/files/safetensors.hpp>
 
 namespace ppengine::models {
 
 struct ExportedProgram;
+struct StoredTensor;
+class WeightFiles;
 
 enum class ProgramLoss { none, cross_entropy, mse, bce, output };
 ProgramLoss parse_program_loss(const std::string& name);  // "": none; ConfigError otherwise

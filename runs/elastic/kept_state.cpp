@@ -8,6 +8,7 @@
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/file.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
 #include <ppengine/runs/training/checkpoint_parts.hpp>
 

@@ -9,6 +9,7 @@
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/import/stored.hpp>
 

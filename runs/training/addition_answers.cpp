@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <ppengine/engine/evaluator.hpp>
+
 namespace ppengine::runs {
 namespace {
 

@@ -12,6 +12,7 @@
 #include <ppengine/base/file.hpp>
 #include <ppengine/comm/gather.hpp>
 #include <ppengine/engine/pipeline.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/models/files/checksums.hpp>
 #include <ppengine/models/files/parameters.hpp>

@@ -15,6 +15,7 @@
 #include <ppengine/schedules/lower.hpp>
 
 #include "../compare.hpp"
+#include "../ranks.hpp"
 
 namespace ppengine::engine::test {
 
@@ -141,9 +142,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
 // Ranks as threads that share a device.
 inline void on_ranks(int ranks, const std::function<void(comm::Communicator&)>& body,
                      const std::shared_ptr<ops::Device>& device = shared_device()) {
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<size_t>(ranks), device);
-  comm::run_threads(ranks, local, body);
+  ppengine::test::on_ranks(ranks, device, body);
 }
 
 // Trains with ranks as threads and gives what rank 0 saw.

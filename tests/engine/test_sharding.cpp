@@ -1,4 +1,5 @@
 // Sharded training: the memory that it saves, and evaluation between its steps. That it trains as one rank does: test_data_parallel.cpp.
+#include <ppengine/engine/evaluator.hpp>
 #include <ppengine/engine/stage/plan_memory.hpp>
 
 #include "layouts.hpp"

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/evaluator.hpp>
 #include <ppengine/engine/graph/node.hpp>
 #include <ppengine/engine/graph/tensor_parallel.hpp>
 

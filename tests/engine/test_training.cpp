@@ -3,7 +3,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/engine/graph/node.hpp>
-#include <ppengine/engine/measure/measured.hpp>
+#include <ppengine/engine/measure/timeline.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
 #include <ppengine/schedules/registry.hpp>
 

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/engine/evaluator.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 
 #include "support.hpp"
 

@@ -11,6 +11,7 @@
 #include <ppengine/runs/training.hpp>
 
 #include "../compare.hpp"
+#include "../ranks.hpp"
 
 namespace ppengine::test {
 
@@ -28,10 +29,7 @@ inline double difference(const models::StoredTensor& found, const models::Stored
 }
 
 inline void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  comm::LocalOptions local;
-  const int ranks = options.pipeline * options.data * options.tensor;
-  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
-  comm::run_threads(ranks, local, rank);
+  on_ranks(options.mesh().size(), options.device, rank);
 }
 
 // Hears the figures of every step.

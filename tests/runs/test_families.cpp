@@ -14,6 +14,7 @@
 #include <ppengine/runs/training.hpp>
 
 #include "../models/helpers.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -90,10 +91,7 @@ engine::ParallelOptions layout(int pipeline, int tensor) {
 }
 
 void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  comm::LocalOptions local;
-  const int ranks = options.pipeline * options.tensor;
-  local.devices.assign(static_cast<std::size_t>(ranks), options.device);
-  comm::run_threads(ranks, local, rank);
+  test::on_ranks(options.mesh().size(), options.device, rank);
 }
 
 std::vector<float> tensor(const WeightFiles& files, const std::string& name) {

@@ -13,6 +13,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "../models/helpers.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -73,9 +74,7 @@ Outcome generate(GenerationOptions options) {
   options.on_token = [&](std::size_t prompt, std::int32_t, std::string_view text) { outcome.streamed[prompt] += text; };
   options.on_finished = [&](std::size_t prompt, const GeneratedText& result) { outcome.results[prompt] = result; };
   const GenerationRun run(options);
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(options.parallel.pipeline), options.parallel.device);
-  comm::run_threads(options.parallel.pipeline, local, [&](comm::Communicator& world) { run.run(world); });
+  test::on_ranks(options.parallel.pipeline, options.parallel.device, [&](comm::Communicator& world) { run.run(world); });
   return outcome;
 }
 

@@ -5,6 +5,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "../models/helpers.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -30,10 +31,7 @@ std::vector<Ids> generate(const std::string& folder, int pipeline, int tensor, b
   std::vector<Ids> results(options.ids.size());
   options.on_finished = [&](std::size_t prompt, const GeneratedText& result) { results[prompt] = result.generated.ids; };
   const GenerationRun run(options);
-  comm::LocalOptions local;
-  const int ranks = pipeline * tensor;
-  local.devices.assign(static_cast<std::size_t>(ranks), device);
-  comm::run_threads(ranks, local, [&](comm::Communicator& world) { run.run(world); });
+  test::on_ranks(pipeline * tensor, device, [&](comm::Communicator& world) { run.run(world); });
   return results;
 }
 

@@ -13,6 +13,7 @@
 #include <ppengine/runs/generation.hpp>
 
 #include "../models/helpers.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -50,11 +51,7 @@ engine::ParallelOptions parallel(int ranks, int stages = 0) {
   return options;
 }
 
-void on_ranks(int ranks, const std::function<void(comm::Communicator&)>& body) {
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(ranks), device());
-  comm::run_threads(ranks, local, body);
-}
+void on_ranks(int ranks, const std::function<void(comm::Communicator&)>& body) { test::on_ranks(ranks, device(), body); }
 
 // One forward pass over everything so far for every token.
 Ids without_cache(const ModelSource& source, Ids ids, int tokens) {

@@ -14,6 +14,7 @@
 #include <ppengine/runs/checkpoint.hpp>
 
 #include "../../examples/custom_op/swish.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 
@@ -73,11 +74,8 @@ std::vector<double> on_ranks(const Layout& layout, const std::shared_ptr<const e
   options.parallel.balance = engine::Balance::estimated;
   options.parallel.device = device;
   options.optimizer = optimizer;
-  const int ranks = layout.pipeline * layout.data;
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(ranks), device);
   std::vector<double> result;
-  comm::run_threads(ranks, local, [&](comm::Communicator& world) {
+  test::on_ranks(layout.pipeline * layout.data, device, [&](comm::Communicator& world) {
     engine::Trainer trainer(graph, options, world, sequences, length);
     const auto mine = body(trainer);
     if (world.rank() == 0) result = mine;

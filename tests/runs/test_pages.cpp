@@ -8,6 +8,7 @@
 #include <ppengine/runs/generator/page_pool.hpp>
 
 #include "../models/helpers.hpp"
+#include "../ranks.hpp"
 
 using namespace ppengine;
 using namespace ppengine::models;
@@ -43,9 +44,7 @@ Run generate(const ModelSource& source, int ranks, const GeneratorOptions& optio
   static const auto device = ops::Device::open("cpu");
   Run run;
   run.results.resize(requests.size());
-  comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(ranks), device);
-  comm::run_threads(ranks, local, [&](comm::Communicator& world) {
+  test::on_ranks(ranks, device, [&](comm::Communicator& world) {
     engine::ParallelOptions parallel;
     parallel.pipeline = ranks;
     parallel.device = device;
