@@ -8,6 +8,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/baseline.hpp>
+#include <ppengine/comm/collective_call.hpp>
 
 namespace ppengine::comm {
 

@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include <ppengine/comm/collective_call.hpp>
 #include <ppengine/comm/pending.hpp>
+#include <ppengine/comm/type.hpp>
 
 namespace ppengine::comm {
+
+struct CollectiveCall;
 
 // One message of a batched exchange.
 struct Message {

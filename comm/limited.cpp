@@ -5,6 +5,8 @@
 #include <optional>
 #include <thread>
 
+#include <ppengine/comm/collective_call.hpp>
+
 namespace ppengine::comm {
 namespace {
 

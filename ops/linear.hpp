@@ -7,10 +7,9 @@
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
 #include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/kinds.hpp>
 
 namespace ppengine::ops {
-
-enum class WeightLayout { out_in, in_out };  // how W lies in memory, row-major
 
 struct LinearSpec {
   int64_t rows = 0, in = 0, out = 0;

@@ -7,10 +7,9 @@
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/device/type.hpp>
 #include <ppengine/ops/implementation.hpp>
+#include <ppengine/ops/kinds.hpp>
 
 namespace ppengine::ops {
-
-enum class NormKind { layer, rms };
 
 struct NormSpec {
   NormKind kind = NormKind::layer;

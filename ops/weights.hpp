@@ -5,24 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include <ppengine/ops/device/stream.hpp>
+#include <ppengine/ops/kinds.hpp>
 
 namespace ppengine::ops {
-
-enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
-
-const char* name_of(WeightFormat format);
-WeightFormat parse_weight_format(std::string_view name);  // ConfigError for another word
-
-struct WeightStorage {
-  WeightFormat format = WeightFormat::f32;
-  // Inputs that share a scale. int8: 0 for all inputs of an output (per channel). int4: a multiple of 32; 0 for 32.
-  int64_t group = 0;
-
-  bool has_scales() const { return format == WeightFormat::int8 || format == WeightFormat::int4; }
-};
 
 // One weight as it lies in memory: out·in elements, then, at the next multiple of 64 bytes, the scales [out, groups] of int8 and int4.
 // Blocks of 32 inputs of int4 take 16 bytes (the lower halves of these are the first 16 inputs), its scales are words: what one step is

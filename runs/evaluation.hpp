@@ -4,7 +4,7 @@
 #include <functional>
 
 #include <ppengine/engine/evaluator.hpp>
-#include <ppengine/ops/weights.hpp>
+#include <ppengine/ops/kinds.hpp>
 #include <ppengine/runs/training.hpp>
 
 namespace ppengine::runs {

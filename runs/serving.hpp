@@ -10,7 +10,7 @@
 
 #include <ppengine/engine/parallel.hpp>
 #include <ppengine/models/source.hpp>
-#include <ppengine/ops/weights.hpp>
+#include <ppengine/ops/kinds.hpp>
 #include <ppengine/runs/generator.hpp>
 
 namespace ppengine::runs {

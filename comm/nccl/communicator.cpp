@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/collective_call.hpp>
 #include <ppengine/comm/nccl/lane.hpp>
 
 namespace ppengine::comm::nccl {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/ops/device/stream.hpp>
 
 namespace ppengine::engine {

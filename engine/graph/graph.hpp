@@ -13,15 +13,19 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/base/ids.hpp>
 #include <ppengine/engine/graph/placement.hpp>
-#include <ppengine/ops/activation.hpp>
 #include <ppengine/ops/device/tensor.hpp>
-#include <ppengine/ops/linear.hpp>
-#include <ppengine/ops/norm.hpp>
-#include <ppengine/ops/weights.hpp>
+#include <ppengine/ops/kinds.hpp>
+#include <ppengine/schedules/action.hpp>
 
 namespace ppengine::engine {
+
+// What a graph is made of is numbered in the order in which it was added.
+using Value = Id<struct ValueTag>;
+using NodeId = Id<struct NodeTag>;
+using ParameterId = Id<struct ParameterTag>;
+using schedules::StageId;
 
 class NodeOp;
 

@@ -45,6 +45,12 @@ class CompiledNode {
   virtual void backward(Emitter& emit) = 0;
 };
 
+// What tensor-parallel ranks exchange at a node, in values of its wider side: 2 for a sum over ranks, 1 where parts are gathered or each
+// rank keeps its own.
+struct Exchange {
+  double forward = 0, backward = 0;
+};
+
 class NodeOp {
  public:
   virtual ~NodeOp() = default;
@@ -72,6 +78,7 @@ class NodeOp {
   virtual bool is_linear() const { return false; }
   // Its arithmetic is that of matrix products: what a device's rate is measured by.
   virtual bool multiplies_matrices() const { return is_linear(); }
+  virtual Exchange exchange() const { return {}; }
   // Input 0 + input 1: an op that makes one of them and adds_residual() can carry it out.
   virtual bool is_sum() const { return false; }
   // silu(input 0) · input 1: the linear that makes input 1 can carry it out.

@@ -1,4 +1,6 @@
 // Linear as a node: residual and earlier gradients are added inside the matrix products.
+#include <ppengine/ops/linear.hpp>
+
 #include <ppengine/engine/nodes/nodes.hpp>
 #include <ppengine/ops/weight_linear.hpp>
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <ppengine/engine/nodes/nodes.hpp>
+#include <ppengine/ops/activation.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/softmax.hpp>
 

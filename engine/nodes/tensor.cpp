@@ -190,9 +190,10 @@ class CompiledTakeWidth : public CompiledWidth {
 template <class Compiled>
 class CollectiveNode : public NodeOp {
  public:
-  CollectiveNode(const char* kind, int64_t width, int ranks, bool row_by_row)
-      : kind_(kind), width_(width), ranks_(ranks), row_by_row_(row_by_row) {}
+  CollectiveNode(const char* kind, Exchange exchange, int64_t width, int ranks, bool row_by_row)
+      : kind_(kind), exchange_(exchange), width_(width), ranks_(ranks), row_by_row_(row_by_row) {}
   const char* kind() const override { return kind_; }
+  Exchange exchange() const override { return exchange_; }
   bool row_by_row() const override { return row_by_row_; }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return double(batch * length * width_); }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
@@ -202,14 +203,15 @@ class CollectiveNode : public NodeOp {
 
  private:
   const char* kind_;
+  Exchange exchange_;
   int64_t width_;
   int ranks_;
   bool row_by_row_;
 };
 
 template <class Compiled>
-std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ranks, bool row_by_row = false) {
-  return std::make_shared<CollectiveNode<Compiled>>(kind, width, ranks, row_by_row);
+std::shared_ptr<const NodeOp> collective(const char* kind, Exchange exchange, int64_t width, int ranks, bool row_by_row = false) {
+  return std::make_shared<CollectiveNode<Compiled>>(kind, exchange, width, ranks, row_by_row);
 }
 
 }  // namespace
@@ -217,21 +219,21 @@ std::shared_ptr<const NodeOp> collective(const char* kind, int64_t width, int ra
 std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks) {
   switch (what) {
     case TensorMeeting::copy:
-      return collective<CompiledCopy>("tensor_copy", width, ranks, true);
+      return collective<CompiledCopy>("tensor_copy", {0, 2}, width, ranks, true);
     case TensorMeeting::sum:
-      return collective<CompiledSum>("tensor_sum", width, ranks, true);
+      return collective<CompiledSum>("tensor_sum", {2, 0}, width, ranks, true);
     case TensorMeeting::gather_width:
-      return collective<CompiledGatherWidth>("tensor_gather", width, ranks, true);
+      return collective<CompiledGatherWidth>("tensor_gather", {1, 0}, width, ranks, true);
     case TensorMeeting::take_width:
-      return collective<CompiledTakeWidth>("tensor_take", width, ranks, true);
+      return collective<CompiledTakeWidth>("tensor_take", {0, 1}, width, ranks, true);
     case TensorMeeting::copy_rows:
-      return collective<CompiledCopyRows>("tensor_copy_rows", width, ranks);
+      return collective<CompiledCopyRows>("tensor_copy_rows", {1, 1}, width, ranks);
     case TensorMeeting::sum_rows:
-      return collective<CompiledSumRows>("tensor_sum_rows", width, ranks);
+      return collective<CompiledSumRows>("tensor_sum_rows", {1, 1}, width, ranks);
     case TensorMeeting::gather_rows:
-      return collective<CompiledGatherRows>("tensor_gather_rows", width, ranks);
+      return collective<CompiledGatherRows>("tensor_gather_rows", {1, 0}, width, ranks);
     case TensorMeeting::take_rows:
-      return collective<CompiledTakeRows>("tensor_take_rows", width, ranks);
+      return collective<CompiledTakeRows>("tensor_take_rows", {0, 1}, width, ranks);
   }
   return nullptr;
 }

@@ -2,24 +2,12 @@
 #include <ppengine/engine/predict/work.hpp>
 
 #include <algorithm>
-#include <map>
-#include <string_view>
+#include <string>
 
 #include <ppengine/engine/graph/node.hpp>
 
 namespace ppengine::engine {
 namespace {
-
-// Which nodes of tensor-parallel ranks exchange what: 2 for a sum over ranks, 1 where parts are gathered or each keeps its own.
-struct Exchange {
-  double forward = 0, backward = 0;
-};
-const std::map<std::string_view, Exchange>& exchanges() {
-  static const std::map<std::string_view, Exchange> all{
-      {"tensor_copy", {0, 2}},      {"tensor_sum", {2, 0}},      {"tensor_gather", {1, 0}},      {"tensor_take", {0, 1}},
-      {"tensor_copy_rows", {1, 1}}, {"tensor_sum_rows", {1, 1}}, {"tensor_gather_rows", {1, 0}}, {"tensor_take_rows", {0, 1}}};
-  return all;
-}
 
 class Counter {
  public:
@@ -74,21 +62,21 @@ class Counter {
   void add(const Node& node) {
     const std::string kind = node.op->kind();
     const bool needs_gradient = info(node.output).needs_gradient;
-    const bool table = node.op->first_token().has_value(), attention = kind == "attention", sum = node.op->is_sum();
+    const bool table = node.op->first_token().has_value(), sum = node.op->is_sum();
+    const bool attention = node.op->multiplies_matrices() && node.parameters.empty();
     const double flops = node.op->flops(graph_, node, options_.batch, options_.length), out = value_bytes(node.output);
     // The cost of pointwise ops is their bytes; a product has far more arithmetic than values.
-    const bool product = kind == "linear" || attention || flops > 4 * (input_bytes(node, false) + out);
+    const bool product = node.op->multiplies_matrices() || flops > 4 * (input_bytes(node, false) + out);
     if (is_added_by_producer(node)) {
       if (!result_.forward.empty()) result_.forward.back().bytes += out;
       return;  // its gradient is passed on as it is
     }
-    if (const auto exchange = exchanges().find(kind); exchange != exchanges().end()) {
+    if (const Exchange exchange = node.op->exchange(); exchange.forward + exchange.backward > 0) {
       const double whole = double(options_.batch * options_.length) *
                            double(std::max(info(node.output).width, info(node.inputs[0]).width)) * double(options_.type_bytes);
-      if (exchange->second.forward > 0)
-        result_.forward.push_back({.kind = kind, .bytes = 2 * whole, .exchanged = exchange->second.forward * whole});
-      if (exchange->second.backward > 0 && needs_gradient)
-        result_.backward_input.push_back({.kind = kind + " dX", .bytes = 2 * whole, .exchanged = exchange->second.backward * whole});
+      if (exchange.forward > 0) result_.forward.push_back({.kind = kind, .bytes = 2 * whole, .exchanged = exchange.forward * whole});
+      if (exchange.backward > 0 && needs_gradient)
+        result_.backward_input.push_back({.kind = kind + " dX", .bytes = 2 * whole, .exchanged = exchange.backward * whole});
       return;
     }
     Work forward{.kind = kind, .flops = product ? flops : 0, .attention = attention};
@@ -103,8 +91,8 @@ class Counter {
     if (to_inputs && !sum) {
       Work input = forward;
       input.kind += " dX";
-      if (attention) input.flops *= 2.5;  // scores again, and two products for each of the two
-      const bool reads_inputs = kind != "linear";
+      if (attention) input.flops *= 2.5;                              // scores again, and two products for each of the two
+      const bool reads_inputs = !product || node.parameters.empty();  // a product with weights needs only these
       input.bytes =
           out + (table ? 0 : weights) + (reads_inputs ? input_bytes(node, false) : 0) + (attention ? out : 0) + input_bytes(node, true);
       if (input.columns > 0) input.columns = double(info(node.inputs[0]).width);

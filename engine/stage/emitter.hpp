@@ -10,7 +10,10 @@
 
 #include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/engine/stage/program.hpp>
-#include <ppengine/ops/device/generated.hpp>
+
+namespace ppengine::ops {
+class GeneratedKernels;
+}
 
 namespace ppengine::engine {
 

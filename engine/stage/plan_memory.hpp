@@ -1,7 +1,7 @@
 // How many blocks of activations and gradients a stage needs at once when a rank walks its plan.
 #pragma once
 
-#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/schedules/plan.hpp>
 
 namespace ppengine::engine {

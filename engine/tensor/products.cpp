@@ -8,6 +8,7 @@
 #include <ppengine/engine/weights/parameters.hpp>
 #include <ppengine/ops/elementwise.hpp>
 #include <ppengine/ops/embedding.hpp>
+#include <ppengine/ops/linear.hpp>
 #include <ppengine/ops/matmul.hpp>
 #include <ppengine/ops/norm.hpp>
 #include <ppengine/ops/softmax.hpp>

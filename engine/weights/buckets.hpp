@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/engine/training_options.hpp>
 #include <ppengine/ops/device/memory.hpp>
 

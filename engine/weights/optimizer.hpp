@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <ppengine/engine/graph/ids.hpp>
+#include <ppengine/engine/graph/graph.hpp>
 #include <ppengine/engine/training_options.hpp>
 #include <ppengine/ops/device/memory.hpp>
 #include <ppengine/ops/device/stream.hpp>

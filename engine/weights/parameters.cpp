@@ -11,6 +11,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
 #include <ppengine/ops/elementwise.hpp>
+#include <ppengine/ops/linear.hpp>
 
 namespace ppengine::engine {
 namespace {
