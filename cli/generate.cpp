@@ -55,8 +55,8 @@ struct GenerateFlags {
   runs::GenerationOptions options;
   ParallelFlags parallel;
   WeightFlags weights;
+  CacheFlags cache;
   std::string prompt, ids, prompts;
-  std::int64_t cache_mebibytes = 0;
   bool json = false;
 
   void run(const CLI::App& command) {
@@ -71,7 +71,8 @@ struct GenerateFlags {
     options.on_finished = [&](std::size_t index, const runs::GeneratedText& result) { finish(index, result); };
     options.parallel = parallel.options();
     options.weights = weights.chosen();
-    options.cache_memory = cache_mebibytes << 20;
+    options.cache_memory = cache.memory();
+    options.cache_in_bytes = cache.in_bytes();
     const runs::GenerationRun generation(options);
     with_text_ = generation.has_tokenizer();
     json |= generation.requests() > 1;  // texts that come side by side
@@ -138,11 +139,6 @@ void add_generate(CLI::App& app) {
       ->excludes(ids);
   command->add_option("--batch-size", options.batch_size, "Prompts that run at once (default: 8 per rank of the pipeline)")
       ->check(CLI::Range(1, 4096));
-  command
-      ->add_option("--cache-memory", flags->cache_mebibytes,
-                   "MiB that keys and values may take on a rank; prompts wait for each other where that is short (default: no limit)")
-      ->type_name("MIB")
-      ->check(CLI::Range(1L, 1L << 40));
   command->add_option("--max-new-tokens", options.max_new_tokens, "New tokens at most (default 128)")->check(CLI::Range(1L, 1L << 30));
   command->add_option("--stop", options.stops, "Text that ends the generation and is not shown; may be given again")
       ->type_name("STRING")
@@ -160,6 +156,7 @@ void add_generate(CLI::App& app) {
       ->group(group);
   command->add_option("--seed", sampling.seed, "Seed of the choice, and of a preset's weights (default 0)")->group(group);
   flags->weights.add(*command, WeightFlags::as_stored);
+  flags->cache.add(*command, "Keys and values");
   flags->parallel.add(*command, Use::inference);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(

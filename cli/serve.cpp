@@ -19,7 +19,8 @@ struct ServeFlags {
   runs::ServingOptions options;
   ParallelFlags parallel;
   WeightFlags weights;
-  std::int64_t cache_mebibytes = 0, body_mebibytes = 16;
+  CacheFlags cache;
+  std::int64_t body_mebibytes = 16;
 
   void run() {
     // Before any thread is started: the run waits for them. A process that only starts ranks passes them on.
@@ -32,7 +33,8 @@ struct ServeFlags {
     }
     options.parallel = parallel.options();
     options.weights = weights.chosen();
-    options.cache_memory = cache_mebibytes << 20;
+    options.cache_memory = cache.memory();
+    options.cache_in_bytes = cache.in_bytes();
     options.max_body = body_mebibytes << 20;
     options.on_listening = [](const std::string& address) {
       print_result("ppengine serves on {}\n", address);
@@ -86,14 +88,6 @@ void add_serve(CLI::App& app) {
   command->add_option("--context", options.context, "Tokens that a sequence can reach (default: the model's context, 4096 at most)")
       ->check(CLI::Range(2L, 1L << 24))
       ->group(limits);
-  command
-      ->add_option(
-          "--cache-memory", flags->cache_mebibytes,
-          "MiB that keys and values may take on a rank; sequences wait for each other where that is short (default: as much as all "
-          "sequences can need)")
-      ->type_name("MIB")
-      ->check(CLI::Range(1L, 1L << 40))
-      ->group(limits);
   command->add_option("--max-body", flags->body_mebibytes, "MiB that a request may have (default 16)")
       ->check(CLI::Range(1L, 1024L))
       ->group(limits);
@@ -105,6 +99,7 @@ void add_serve(CLI::App& app) {
       ->group(limits);
   command->add_option("--seed", options.weight_seed, "Seed of a preset's weights (default 0)");
   flags->weights.add(*command, WeightFlags::as_stored);
+  flags->cache.add(*command, "Keys and values");
   flags->parallel.add(*command, Use::inference);
   command->footer(
       "Examples:\n"

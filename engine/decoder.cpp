@@ -36,6 +36,7 @@ PipelineOptions pipeline_options(const Decoder::Options& options, int64_t chunk)
   how.compile.cache_chunk = chunk;
   how.compile.cache_sequences = options.sequences * options.groups;
   how.compile.cache_pages = options.pages;
+  how.compile.cache_in_bytes = options.cache_in_bytes;
   how.spare_blocks = 1;  // the next call is computed while the output of this one is on its way
   how.peers = options.peers;
   how.tensor = options.tensor;

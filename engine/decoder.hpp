@@ -25,6 +25,7 @@ class Decoder {
     comm::Communicator* peers = nullptr;     // the ranks of the pipeline; may be null for one rank
     comm::Communicator* tensor = nullptr;    // the ranks that divide this rank's work with it; may be null for one
     std::vector<AdapterMask> adapters = {};  // of a graph with several (engine/graph/lora.hpp)
+    bool cache_in_bytes = false;             // keys and values as bytes with a scale per head and token (on CPUs)
   };
   // Rank r must hold stages that follow those of rank r - 1. Compiles the step; prefills are compiled once per length,
   // in prepare() or when they first run. After that nothing is allocated or built.

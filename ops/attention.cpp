@@ -55,7 +55,7 @@ int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity) {
 std::unique_ptr<CachedAttention> CachedAttention::make(Device& device, const CachedAttentionSpec& spec) {
   check(spec);
   PPENGINE_ASSERT(spec.pages.size % page_step == 0 && (spec.pages.size == 0 || spec.window == 0));
-  static const std::array list{decode_attention, sycl_cached_attention};
+  static const std::array list{byte_cache_attention, decode_attention, sycl_cached_attention};
   return make_first<CachedAttention, CachedAttentionSpec>("attention over a cache", list, device, spec);
 }
 

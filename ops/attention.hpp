@@ -58,8 +58,10 @@ struct CachedAttentionSpec {
   Type type = Type::f32;  // of activations and cache
   int64_t window = 0;     // the cache is a ring then: token t lies at t % capacity
   float cap = 0.0f;
-  CachePages pages = {};                                                                  // not with a window
+  CachePages pages = {};  // not with a window
+  bool bytes = false;     // keys and values in bytes, with a scale per head and token
   int64_t slots() const { return pages.size > 0 ? pages.size * pages.count : capacity; }  // for tokens: of a sequence, or of all
+  size_t cache_bytes() const;                                                             // of the keys, or the values, in these
 };
 
 // Tokens that the cache of attention with a window keeps of sequences up to `capacity`, where up to `chunk` are appended at once.
@@ -70,7 +72,8 @@ class CachedAttention {
   static std::unique_ptr<CachedAttention> make(Device& device, const CachedAttentionSpec& spec);
   virtual ~CachedAttention() = default;
   virtual size_t workspace_bytes() const = 0;
-  // caches: [batch, kv_heads, capacity, head_dim], or pages. filled[batch] (device memory): tokens already in each sequence's cache.
+  // caches: [batch, kv_heads, capacity, head_dim], or pages; of bytes as the implementation has them, zero at first. filled[batch] (device
+  // memory): tokens already in each sequence's cache.
   virtual void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache,
                        void* dst, void* workspace) = 0;
 };

@@ -129,7 +129,8 @@ GeneratorOptions GenerationRun::generator_options() const {
   how.adapters = graph_with_adapters(source_).masks;
   how.groups = static_cast<int>(std::min(ranks, at_once));
   how.sequences = (at_once + how.groups - 1) / how.groups;
-  if (options_.cache_memory > 0) fit_cache(cache_bytes(source_, options_.parallel, how.capacity, how.chunk), options_.cache_memory, how);
+  how.cache_in_bytes = options_.cache_in_bytes;
+  if (options_.cache_memory > 0) fit_cache(cache_bytes(source_, options_.parallel, how), options_.cache_memory, how);
   return how;
 }
 
@@ -179,23 +180,25 @@ void check(const ops::WeightStorage& weights, const engine::ParallelOptions& par
     throw ConfigError(fmt::format("--weights {} computes in f32; leave --dtype out", ops::name_of(weights.format)));
 }
 
-std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
-                                    std::int64_t chunk) {
+std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel,
+                                    const GeneratorOptions& how) {
   const StagePlan plan = plan_stages(source, parallel);
-  engine::CompileOptions apart, paged;
-  apart.cache_capacity = capacity;
-  apart.cache_chunk = std::min(capacity, chunk);
-  paged = apart;
+  engine::CompileOptions paged, one_page;
+  paged.type = parallel.type;
+  paged.cache_in_bytes = how.cache_in_bytes;
+  one_page = paged;
+  paged.cache_capacity = how.capacity;
+  paged.cache_chunk = std::min(how.capacity, how.chunk);
   paged.cache_pages = 1;
-  const auto element = static_cast<std::int64_t>(ops::size_of(parallel.type));
+  one_page.cache_capacity = engine::CompileOptions::cache_page;
   std::vector<CacheBytes> bytes(static_cast<std::size_t>(parallel.pipeline));
   for (std::size_t s = 0; s < plan.cuts.size(); ++s)
     for (engine::NodeId i : plan.cuts[s].nodes()) {
       const engine::NodeOp& op = *plan.graph->nodes()[i].op;
       CacheBytes& rank = bytes[static_cast<std::size_t>(plan.stage_rank[s])];
-      const std::int64_t own = op.cache_elements(paged), per_token = (op.cache_elements(apart) - own) / capacity;
-      rank.place += own * element;
-      rank.page += per_token * engine::CompileOptions::cache_page * element;
+      const auto own = static_cast<std::int64_t>(op.cache_bytes(paged));
+      rank.place += own;
+      if (own == 0) rank.page += static_cast<std::int64_t>(op.cache_bytes(one_page));
     }
   return bytes;
 }

@@ -26,7 +26,8 @@ struct GenerationOptions {
   bool ignore_eos = false;
   std::int64_t batch_size = 0;  // requests that run at once; 0: chosen
   std::int64_t cache_memory =
-      0;  // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
+      0;                        // bytes that keys and values may take on a rank: fewer requests run at once where it is short; 0: no limit
+  bool cache_in_bytes = false;  // keys and values as bytes
   engine::ParallelOptions parallel;
   std::optional<ops::WeightStorage> weights;  // how the linears' weights are stored; none: as load_for_inference() does
   std::uint64_t weight_seed = 0;              // of presets
@@ -77,9 +78,9 @@ struct CacheBytes {
   std::int64_t place = 0;  // of a sequence, beside its pages
   std::int64_t page = 0;
 };
-// By rank of the pipeline.
-std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel, std::int64_t capacity,
-                                    std::int64_t chunk);
+// By rank of the pipeline, for such sequences, chunks and types of keys.
+std::vector<CacheBytes> cache_bytes(const models::ModelSource& source, const engine::ParallelOptions& parallel,
+                                    const GeneratorOptions& how);
 // Sets the pages, and fewer sequences where even those would take too much, so that no rank has more bytes of keys and values than `limit`.
 // ConfigError where not one sequence of `how.capacity` tokens fits.
 void fit_cache(const std::vector<CacheBytes>& bytes, std::int64_t limit, GeneratorOptions& how);

@@ -75,7 +75,8 @@ struct GeneratorOptions {
   // Pages of prompts stay until they are needed for others, and prompts that begin alike share them. In whole chunks, so that a result does
   // not depend on it: the same tokens are computed in the same pieces either way.
   bool reuse = false;
-  bool lookup = false;  // a sequence that runs alone in its group guesses from its own text what follows; tokens are the same
+  bool cache_in_bytes = false;  // keys and values as bytes: a quarter of the memory, and results that differ a little (on CPUs)
+  bool lookup = false;          // a sequence that runs alone in its group guesses from its own text what follows; tokens are the same
   engine::ModelRank* draft = nullptr;              // a small model that guesses instead, whole and on the first rank; null: none
   std::int64_t draft_capacity = 0;                 // tokens of a sequence that it can read
   std::vector<engine::AdapterMask> adapters = {};  // of a model with several (engine/graph/lora.hpp)

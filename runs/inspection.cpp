@@ -84,8 +84,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     engine::CompileOptions cached;
     cached.cache_capacity = length;
     cached.cache_chunk = std::min(length, GeneratorOptions().chunk);
-    std::int64_t cache = 0;
-    for (engine::NodeId i : cut.nodes()) cache += node(i).op->cache_elements(cached);
+    cached.type = size == 4 ? ops::Type::f32 : ops::Type::bf16;
     InspectedRank& rank = result.ranks[static_cast<std::size_t>(stage.rank)];
     rank.stages.push_back(s);
     rank.parameters += stage.parameters;
@@ -95,7 +94,7 @@ Inspection inspect_model(const std::string& folder_or_preset, const InspectionOp
     rank.activations += engine::count_blocks(plan, engine::StageId(s)).activations * activation_elements(*graph, cut, length) *
                         options.microbatch_size * size;
     rank.inference_weights += size * stage.parameters;
-    rank.cache += cache * size;
+    for (engine::NodeId i : cut.nodes()) rank.cache += static_cast<std::int64_t>(node(i).op->cache_bytes(cached));
     result.stages.push_back(std::move(stage));
   }
   if (parallel.sharded())

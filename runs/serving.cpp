@@ -113,7 +113,8 @@ GeneratorOptions ServingRun::generator_options() const {
   how.lookup = options_.lookup;
   how.adapters = graph_with_adapters(source_).masks;
   // A layer with a window keeps its last tokens only: what a prompt had at its beginning is gone when it ends.
-  const std::vector<CacheBytes> bytes = cache_bytes(source_, options_.parallel, how.capacity, chunk);
+  how.cache_in_bytes = options_.cache_in_bytes;
+  const std::vector<CacheBytes> bytes = cache_bytes(source_, options_.parallel, how);
   how.reuse = std::ranges::all_of(bytes, [](const CacheBytes& rank) { return rank.place == 0; });
   if (options_.cache_memory > 0) fit_cache(bytes, options_.cache_memory, how);
   return how;

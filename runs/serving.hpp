@@ -26,6 +26,7 @@ struct ServingOptions {
   std::int64_t max_queue = 256;     // that wait
   std::int64_t max_per_client = 0;  // of one address, that wait or run; 0: any number
   std::int64_t cache_memory = 0;    // bytes of keys and values on a rank; 0: as many as the sequences need
+  bool cache_in_bytes = false;      // keys and values as bytes
   std::int64_t context = 0;         // tokens of a sequence; 0: the model's, 4096 at most
   std::int64_t max_body = std::int64_t{16} << 20, max_connections = 4096;
   bool lookup = false;  // a sequence alone is decoded several tokens at a time where its text repeats itself

@@ -137,6 +137,23 @@ void WeightFlags::add(CLI::App& command, const char* unsaid) {
       ->group(group_name);
 }
 
+void CacheFlags::add(CLI::App& command, const std::string& group) {
+  command
+      .add_option(
+          "--cache-type", type,
+          "How keys and values are stored: as computed (f32), or int8, with a scale per head and token: a quarter of the memory, on "
+          "CPUs (default f32)")
+      ->check(CLI::IsMember({"f32", "int8"}))
+      ->group(group);
+  command
+      .add_option("--cache-memory", mebibytes,
+                  "MiB that keys and values may take on a rank; sequences wait for each other where that is short (default: as much as all "
+                  "can need)")
+      ->type_name("MIB")
+      ->check(CLI::Range(1L, 1L << 40))
+      ->group(group);
+}
+
 void GradientFlags::add(CLI::App& command) {
   const char* group = "Data parallel";
   command

@@ -68,6 +68,16 @@ struct WeightFlags {
   static constexpr const char* as_stored = "bf16 where the folder has them so: the same values; else f32";
 };
 
+// How inference stores keys and values.
+struct CacheFlags {
+  std::string type = "f32";
+  std::int64_t mebibytes = 0;
+
+  void add(CLI::App& command, const std::string& group);
+  bool in_bytes() const { return type == "int8"; }
+  std::int64_t memory() const { return mebibytes << 20; }
+};
+
 // How data-parallel ranks put their gradients together.
 struct GradientFlags {
   std::string hook = "allreduce";

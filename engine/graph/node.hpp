@@ -26,6 +26,7 @@ struct CompileOptions {
   int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
   int64_t cache_pages = 0;      // above 0: keys and values of all sequences lie in so many pages, but for those of attention with a window
   static constexpr int64_t cache_page = 64;  // tokens of a page
+  bool cache_in_bytes = false;               // keys and values as bytes (on CPUs)
   int64_t pages_per_sequence() const { return cache_pages > 0 ? (cache_capacity + cache_page - 1) / cache_page : 0; }
 };
 
@@ -103,8 +104,8 @@ class NodeOp {
   virtual bool changes_state() const { return false; }
   // Above 0: sequences of more tokens than this have other rotary frequencies.
   virtual int64_t rotary_switch() const { return 0; }
-  // Elements of that cache for one sequence, beside those in pages.
-  virtual int64_t cache_elements(const CompileOptions& /*options*/) const { return 0; }
+  // Bytes of that cache for one sequence, beside those in pages.
+  virtual size_t cache_bytes(const CompileOptions& /*options*/) const { return 0; }
 };
 
 }  // namespace ppengine::engine

@@ -175,7 +175,7 @@ class CompiledCachedAttention : public CompiledNode {
   void forward(Emitter& emit) override {
     const Operands in = shape_.inputs(emit);
     const bool paged = spec_.pages.size > 0;
-    const auto each = static_cast<size_t>(spec_.kv_heads * spec_.slots() * spec_.head_dim) * shape_.element;  // of one sequence, or of all
+    const size_t each = spec_.cache_bytes();  // of one sequence, or of all
     const size_t all = paged ? each : static_cast<size_t>(sequences_) * each, bytes = paged ? 0 : each;
     const BufferId k_cache = emit.cache(all), v_cache = emit.cache(all), filled = emit.positions();
     const BufferId dst = emit.output(), workspace = emit.workspace(op_->workspace_bytes());
@@ -207,9 +207,7 @@ class AttentionNode : public NodeOp {
     return copy;
   }
   bool writes_cache() const override { return true; }
-  int64_t cache_elements(const CompileOptions& options) const override {
-    return paged(options) ? 0 : 2 * options_.kv_heads * options_.head_dim * kept(options);
-  }
+  size_t cache_bytes(const CompileOptions& options) const override { return paged(options) ? 0 : 2 * cached_spec(options).cache_bytes(); }
   double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
     const auto seen =
         double(options_.window > 0 ? std::min(options_.window, length) : length);  // by the last token; the others ascend to it
@@ -219,20 +217,11 @@ class AttentionNode : public NodeOp {
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
     const Shape shape{options_, packed_, ops::size_of(options.type)};
-    const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
-    const int64_t q_stride = packed_ ? q_width + 2 * kv_width : q_width, kv_stride = packed_ ? q_stride : kv_width;
-    if (options.cache_capacity > 0) {
-      ops::CachedAttentionSpec spec{options.batch, options.length,  options_.heads, options_.kv_heads, options_.head_dim,
-                                    q_stride,      kv_stride,       kv_stride,      kept(options),     options_.scale,
-                                    options.type,  options_.window, options_.cap};
-      if (paged(options)) {
-        spec.window = 0;  // if it has one, no sequence is longer
-        spec.pages = {CompileOptions::cache_page, options.cache_pages, 2 * options.batch, options.pages_per_sequence()};
-      }
-      return std::make_unique<CompiledCachedAttention>(device, spec, shape, std::max(options.cache_sequences, options.batch));
-    }
-    const ops::AttentionSpec spec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride,
-                                  kv_stride,     kv_stride,      options_.scale, options.type,      options_.window,   options_.cap};
+    if (options.cache_capacity > 0)
+      return std::make_unique<CompiledCachedAttention>(device, cached_spec(options), shape,
+                                                       std::max(options.cache_sequences, options.batch));
+    const ops::AttentionSpec spec{options.batch, options.length, options_.heads, options_.kv_heads, options_.head_dim, q_stride(),
+                                  kv_stride(),   kv_stride(),    options_.scale, options.type,      options_.window,   options_.cap};
     if (documents_) return std::make_unique<CompiledDocuments>(device, spec, shape, options.training);
     return std::make_unique<CompiledAttention>(device, spec, shape, options.training);
   }
@@ -249,6 +238,20 @@ class AttentionNode : public NodeOp {
   }
 
  private:
+  int64_t kv_width() const { return options_.kv_heads * options_.head_dim; }
+  int64_t q_stride() const { return options_.heads * options_.head_dim + (packed_ ? 2 * kv_width() : 0); }
+  int64_t kv_stride() const { return packed_ ? q_stride() : kv_width(); }
+  ops::CachedAttentionSpec cached_spec(const CompileOptions& options) const {
+    ops::CachedAttentionSpec spec{options.batch, options.length,  options_.heads, options_.kv_heads, options_.head_dim,
+                                  q_stride(),    kv_stride(),     kv_stride(),    kept(options),     options_.scale,
+                                  options.type,  options_.window, options_.cap};
+    spec.bytes = options.cache_in_bytes;
+    if (paged(options)) {
+      spec.window = 0;  // if it has one, no sequence is longer
+      spec.pages = {CompileOptions::cache_page, options.cache_pages, 2 * options.batch, options.pages_per_sequence()};
+    }
+    return spec;
+  }
   bool paged(const CompileOptions& options) const {
     return options.cache_pages > 0 && (options_.window <= 0 || options_.window >= options.cache_capacity);
   }

@@ -30,6 +30,7 @@ class DecodeAttention : public CachedAttention {
 
 Refusal refuse(const Device& device, const CachedAttentionSpec& spec) {
   if (auto reason = cpu::refusal(device, spec.type)) return reason;
+  if (spec.bytes) return "it reads f32 only";
   if (spec.batch * spec.length > most_tokens) return fmt::format("{} tokens, a step has at most {}", spec.batch * spec.length, most_tokens);
   if (spec.head_dim > cpu::widest_head) return fmt::format("heads are {} wide, a step takes at most {}", spec.head_dim, cpu::widest_head);
   return {};

@@ -85,6 +85,7 @@ void StepChain::run(const ByteLinear& linear, int64_t part) {
 }
 
 void StepChain::run(const AttentionStep& attention, int64_t chunk) { decode_loops()->attend(attention, chunk); }
+void StepChain::run(const ByteCacheStep& attention, int64_t chunk) { byte_cache_loops()->attend(attention, chunk); }
 void StepChain::run(const RotateTokens& rotary, int64_t part) {
   for (int64_t token = part * rotary.at_once, end = std::min(token + rotary.at_once, rotary.tokens); token < end; ++token)
     rotate(rotary.step, token);
@@ -136,6 +137,11 @@ void StepChain::add_by_bytes(Stream& stream, const LinearStep& step, int64_t row
 
 void StepChain::add(Stream&, const AttentionStep& step, int64_t tokens) {
   steps_.push_back({tokens * step.shape.heads, step});
+  prepared_ = {};
+}
+
+void StepChain::add_over_bytes(const ByteCacheStep& step, int64_t sequences) {
+  steps_.push_back({sequences * step.of.shape.heads / step.of.shape.group, step});
   prepared_ = {};
 }
 

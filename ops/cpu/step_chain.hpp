@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include <ppengine/ops/cpu/loops_byte_cache.hpp>
 #include <ppengine/ops/cpu/loops_steps.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 
@@ -23,6 +24,8 @@ class StepChain final : public HeldBack {
   void add(Stream& stream, const RotaryStep& step, int64_t tokens);
   // A linear with 4-bit weights over any number of rows, whose inputs are rounded to bytes.
   void add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows);
+  // Attention over a cache of bytes, of any number of tokens.
+  void add_over_bytes(const ByteCacheStep& step, int64_t sequences);
   void launch(Stream::Impl& stream) override;
 
  private:
@@ -59,7 +62,7 @@ class StepChain final : public HeldBack {
   };
   struct ChainStep {
     int64_t chunks;
-    std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, RotateTokens> what;
+    std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, ByteCacheStep, RotateTokens> what;
   };
   // Counts of one step's chunks; on a line of its own, since all threads look at it.
   struct alignas(64) Progress {
@@ -71,6 +74,7 @@ class StepChain final : public HeldBack {
   static void run(const Linear& linear, int64_t part);
   static void run(const ByteLinear& linear, int64_t part);
   static void run(const AttentionStep& attention, int64_t chunk);
+  static void run(const ByteCacheStep& attention, int64_t chunk);
   static void run(const RotateTokens& rotate, int64_t part);
 
   bool are_prepared(const Inputs& wanted);

@@ -18,7 +18,7 @@ namespace ppengine::ops {
 
 extern const Implementation<Activation, ActivationSpec> cpu_activation, onednn_activation, sycl_activation;
 extern const Implementation<Attention, AttentionSpec> cpu_attention, lanes_attention, onednn_attention, sycl_attention, products_attention;
-extern const Implementation<CachedAttention, CachedAttentionSpec> decode_attention, sycl_cached_attention;
+extern const Implementation<CachedAttention, CachedAttentionSpec> byte_cache_attention, decode_attention, sycl_cached_attention;
 extern const Implementation<ChannelNorm, ChannelNormSpec> cpu_channel_norm;
 extern const Implementation<Convolution, ConvolutionSpec> cpu_convolution, onednn_convolution;
 extern const Implementation<CrossEntropy, CrossEntropySpec> sycl_cross_entropy;

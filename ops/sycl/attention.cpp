@@ -194,7 +194,7 @@ class SyclCachedAttention : public CachedAttention {
 };
 
 Refusal refuse(const Device&, const AttentionSpec& spec) { return spec.causal ? refusal(spec) : Refusal("it is for causal attention"); }
-Refusal refuse(const Device&, const CachedAttentionSpec& spec) { return refusal(spec); }
+Refusal refuse(const Device&, const CachedAttentionSpec& spec) { return spec.bytes ? Refusal("it reads no bytes") : refusal(spec); }
 
 }  // namespace
 

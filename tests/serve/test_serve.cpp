@@ -269,6 +269,35 @@ BOOST_AUTO_TEST_CASE(with_little_memory_all_are_answered_in_turn) {
              none.err);
 }
 
+BOOST_AUTO_TEST_CASE(keys_and_values_in_bytes_give_the_same_answers_in_any_company) {
+  const std::vector<std::string> bytes{"--cache-type", "int8"};
+  const Outcome outcome = run({"generate", "--model", "tiny", "--ids", "5,0", "--max-new-tokens", "100", "--json", "--cache-type", "int8"});
+  BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  std::string alone;
+  const Json line = Json::parse(outcome.out);
+  for (const Json& id : line["ids"]) alone += (alone.empty() ? "" : " ") + std::to_string(id.get<int>());
+  const int port = free_port();
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--cache-memory", "1"}, {"--lookup"}, {"--pp", "2"}}) {
+    std::vector<std::string> flags = bytes;
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Outcome served = serve(port, flags, [&] {
+      std::vector<std::future<std::string>> all;
+      for (int i = 0; i < 4; ++i)
+        all.push_back(std::async(std::launch::async, [&, i] {
+          return post(port, "/v1/completions", {{"prompt", {5, i % 2}}, {"max_tokens", 100}, {"temperature", 0}})
+              .json()["choices"][0]["text"]
+              .get<std::string>();
+        }));
+      std::vector<std::string> texts;
+      for (auto& each : all) texts.push_back(each.get());
+      BOOST_TEST(texts[0] == alone);
+      BOOST_TEST(texts[2] == alone);
+      BOOST_TEST(texts[1] == texts[3]);
+    });
+    BOOST_TEST(served.code == 0, served.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(prompts_share_what_they_begin_with) {
   const int port = free_port();
   const auto asked = [&](int first) {
