@@ -1,6 +1,7 @@
 // Rotary position embedding on our own kernel; oneDNN has none.
 #include <ppengine/ops/detail/implementations.hpp>
 #include <ppengine/ops/detail/launch.hpp>
+#include <ppengine/ops/kernels/attention_shape.hpp>
 #include <ppengine/ops/sycl/constant.hpp>
 
 namespace ppengine::ops {

@@ -22,7 +22,7 @@ void show_ranks(engine::Trainer& trainer, const TrainingOptions& options, const 
   TrainingResult now;
   now.last = last;
   gather_ranks(trainer, now);
-  now.timelines = comm::gather(world, trainer.timeline().actions());
+  now.timelines = comm::gather(world, trainer.timeline());
   if (first_rank) listener.ranks_gathered(now);
 }
 

@@ -3,6 +3,7 @@
 #include <ppengine/engine/graph/lora.hpp>
 #include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/engine/stage/compiled_stage.hpp>
+#include <ppengine/engine/weights/optimizer.hpp>
 
 #include "support.hpp"
 
