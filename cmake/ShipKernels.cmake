@@ -23,7 +23,7 @@ function(ppengine_ship_kernels)
   set(_made)
   foreach(_source ${ARG_SOURCES})
     get_filename_component(_name ${_source} NAME_WE)
-    set(_files ${_out}/${_name}.cpu ${_out}/${_name}.x86.spv ${_out}/${_name}.spv)
+    set(_files ${_out}/${_name}.cpu ${_out}/${_name}.spv)
     add_custom_command(OUTPUT ${_files} COMMENT "Compiling kernels/${_name}"
       COMMAND ${CMAKE_COMMAND} -E env OCL_ICD_FILENAMES=${PPENGINE_OPENCL_DRIVER} SYCL_CACHE_PERSISTENT=0
         $<TARGET_FILE:compile_kernels> ${_out} ${_source} ${ARG_HEADERS}

@@ -2,8 +2,8 @@
 //
 //   compile_kernels OUT_DIR SOURCE.cpp HEADER.hpp ...
 //
-// writes NAME.cpu (machine code for CPUs like this one), NAME.x86.spv (SPIR-V for other x86 CPUs) and NAME.spv (for other devices). It uses
-// nothing of the library but the format of the files, so that it need not run again when other sources change.
+// writes NAME.cpu (machine code for CPUs like this one) and NAME.spv (SPIR-V for other CPUs and devices). It uses nothing of the library
+// but the format of the files, so that it need not run again when other sources change.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <sycl/sycl.hpp>
@@ -27,10 +27,9 @@ struct Source {
   std::vector<std::pair<std::string, std::string>> headers;
 
   // As KernelLibrary puts it together (ops/device/kernel_library.cpp).
-  std::string everything(const std::vector<std::string>& options) const {
+  std::string everything() const {
     std::string all = text;
     for (const auto& [header, contents] : headers) append_header(all, header, contents);
-    for (const std::string& option : options) all.append("\n").append(option);
     return all;
   }
 };
@@ -84,16 +83,12 @@ void compile(const fs::path& out, const Source& source) {
   auto bundle = experimental::create_kernel_bundle_from_source(context, experimental::source_language::sycl, source.text,
                                                                experimental::properties{includes});
 
-  const std::vector<std::string> x86{"-DPPENGINE_X86"};
-  const cl_program built = program_of(experimental::build(bundle, experimental::properties{experimental::build_options{x86}}));
-  const std::string for_x86 = source.everything(x86);
+  const cl_program built = program_of(experimental::build(bundle));
+  const std::string all = source.everything();
   const std::uint64_t native = native_program_key(device.get_info<sycl::info::device::driver_version>(),
-                                                  device.get_platform().get_info<sycl::info::platform::version>(), for_x86);
+                                                  device.get_platform().get_info<sycl::info::platform::version>(), all);
   write(out / (source.name + ".cpu"), pack_program(native, machine_code(built)));
-  write(out / (source.name + ".x86.spv"), pack_program(spirv_program_key(for_x86), spirv(built)));
-
-  const cl_program compiled = program_of(experimental::compile(bundle));
-  write(out / (source.name + ".spv"), pack_program(spirv_program_key(source.everything({})), spirv(compiled)));
+  write(out / (source.name + ".spv"), pack_program(spirv_program_key(all), spirv(built)));
 }
 
 }  // namespace

@@ -22,9 +22,6 @@ namespace experimental = sycl::ext::oneapi::experimental;
 namespace {
 
 std::vector<std::string> options_for(const Device& device) {
-#ifdef __x86_64__
-  if (device.info().is_cpu) return {"-DPPENGINE_X86"};  // its own instructions may be used
-#endif
   return device.info().backend == "cuda" ? nvidia_options() : std::vector<std::string>();
 }
 

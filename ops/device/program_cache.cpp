@@ -124,7 +124,7 @@ std::string shipped_spirv(const Device& device, std::string_view name, std::stri
   const bool takes_spirv = backend == sycl::backend::opencl || backend == sycl::backend::ext_oneapi_level_zero;
   if (environment::shipped_kernels() == environment::ShippedKernels::off || !takes_spirv) return {};
   try {
-    return read_program(shipped_file(name, device.info().is_cpu ? ".x86.spv" : ".spv"), spirv_program_key(source));
+    return read_program(shipped_file(name, ".spv"), spirv_program_key(source));
   } catch (const Error& e) {
     log::debug(fmt::format("kernels/{}: {}", name, e.what()));
     return {};
