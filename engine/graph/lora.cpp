@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <set>
 #include <string_view>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/hash.hpp>
+#include <ppengine/base/pattern.hpp>
 #include <ppengine/engine/nodes/nodes.hpp>
 
 namespace ppengine::engine {
@@ -21,9 +21,6 @@ bool is_linear(const Node& node) { return node.op->is_linear() && !node.module.e
 bool fits(const std::string& module, const std::string& target) { return module == target || module.ends_with("." + target); }
 // What has characters that no module's name has is a regular expression, as a text is in peft.
 bool is_pattern(const std::string& target) { return target.find_first_of("*+?[](){}|\\^$") != std::string::npos; }
-std::regex pattern_of(const std::string& target) try { return std::regex(target); } catch (const std::regex_error& error) {
-  throw ConfigError(fmt::format("--lora-targets {}: not a regular expression: {}", target, error.what()));
-}
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 // The linear that makes the model's output, or what its loss is computed from.
@@ -147,12 +144,12 @@ std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std:
   std::vector<std::string> found;
   std::set<std::string> names;
   std::vector<char> used(targets.size());
-  std::map<std::string, std::regex> patterns;
+  std::map<std::string, Pattern> patterns;
   for (const std::string& target : targets)
-    if (is_pattern(target)) patterns.emplace(target, pattern_of(target));
+    if (is_pattern(target)) patterns.try_emplace(target, "--lora-targets", target);
   const auto wants = [&](const std::string& module, const std::string& target) {
     const auto pattern = patterns.find(target);
-    return pattern == patterns.end() ? fits(module, target) : std::regex_match(module, pattern->second);
+    return pattern == patterns.end() ? fits(module, target) : pattern->second.fits(module);
   };
   for (const Node& node : graph.nodes()) {
     if (!is_linear(node)) continue;

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <regex>
 #include <set>
 #include <thread>
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/pattern.hpp>
 
 namespace ppengine::models {
 namespace {
@@ -50,9 +50,9 @@ std::optional<double> own_alpha(const JsonPlace& root, const std::string& module
   const auto patterns = root.find("alpha_pattern");
   if (!patterns) return {};
   for (const auto& [key, value] : patterns->expect_object().json().items()) try {
-      if (std::regex_match(module, std::regex("(.*\\.)?(" + key + ")"))) return patterns->at(key.c_str()).number(-1e9, 1e9);
-    } catch (const std::regex_error&) {
-      patterns->at(key.c_str()).refuse("its name is not a regular expression");
+      if (Pattern("alpha_pattern", "(.*\\.)?(" + key + ")").fits(module)) return patterns->at(key.c_str()).number(-1e9, 1e9);
+    } catch (const ConfigError&) {
+      patterns->at(key.c_str()).refuse("its name is not a regular expression that can be used");
     }
   return {};
 }

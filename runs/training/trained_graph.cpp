@@ -3,9 +3,8 @@
 
 #include <fmt/core.h>
 
-#include <regex>
-
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/pattern.hpp>
 #include <ppengine/engine/graph/pack.hpp>
 #include <ppengine/models/build.hpp>
 #include <ppengine/models/files/adapter.hpp>
@@ -13,14 +12,6 @@
 
 namespace ppengine::runs {
 namespace {
-
-std::regex expression(const std::string& text, const char* flag) {
-  try {
-    return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw ConfigError(fmt::format("{} '{}' is not a regular expression: {}", flag, text, error.what()));
-  }
-}
 
 void check_narrow(const TrainingOptions& options, bool lora) {
   const char* const name = ops::name_of(options.weights.format);
@@ -32,12 +23,12 @@ void check_narrow(const TrainingOptions& options, bool lora) {
 // What is trained: low-rank terms beside a frozen model, or the parameters that the expressions leave.
 std::shared_ptr<const engine::Graph> with_frozen(const TrainingOptions& options, std::shared_ptr<const engine::Graph> graph) {
   if (options.freeze.empty() && options.only.empty()) return graph;
-  const std::regex freeze = expression(options.freeze, "--freeze"), only = expression(options.only, "--only");
+  const Pattern freeze("--freeze", options.freeze), only("--only", options.only);
   bool any_frozen = options.freeze.empty(), any_only = options.only.empty();
   auto result = std::make_shared<engine::Graph>(*graph);
   result->freeze([&](const engine::ParameterInfo& info) {
-    const bool frozen = !options.freeze.empty() && std::regex_search(info.name, freeze);
-    const bool left_out = !options.only.empty() && !std::regex_search(info.name, only);
+    const bool frozen = !options.freeze.empty() && freeze.found_in(info.name);
+    const bool left_out = !options.only.empty() && !only.found_in(info.name);
     any_frozen = any_frozen || frozen;
     any_only = any_only || !left_out;
     return frozen || left_out;
@@ -51,9 +42,9 @@ std::shared_ptr<const engine::Graph> with_frozen(const TrainingOptions& options,
 }  // namespace
 
 std::function<bool(const std::string&)> frozen_by_name(const TrainingOptions& options) {
-  return [freeze = expression(options.freeze, "--freeze"), only = expression(options.only, "--only"), by_freeze = !options.freeze.empty(),
+  return [freeze = Pattern("--freeze", options.freeze), only = Pattern("--only", options.only), by_freeze = !options.freeze.empty(),
           by_only = !options.only.empty()](const std::string& name) {
-    return (by_freeze && std::regex_search(name, freeze)) || (by_only && !std::regex_search(name, only));
+    return (by_freeze && freeze.found_in(name)) || (by_only && !only.found_in(name));
   };
 }
 
