@@ -86,30 +86,10 @@ void load_weights(const fs::path& folder, engine::Trainer& trainer) {
 namespace {
 
 RunState load(const fs::path& folder, engine::Trainer& trainer, const std::function<void()>& load_all) {
-  const fs::path file = folder / state_file;
-  models::finish_save(folder);
-  if (!fs::exists(file))
-    throw FileError(fmt::format("{}: not a checkpoint: {} is missing; --model loads weights alone", folder.string(), state_file));
-  const nlohmann::json json = read_json(file, 1 << 20);
-  const JsonPlace root(json, file.string());
-  root.expect_object();
-  constexpr std::int64_t most = INT64_MAX;
-  RunState state;
-  state.step = root.at("step").integer(0, most);
-  state.seed = static_cast<std::uint64_t>(root.integer_or("seed", 0, INT64_MIN, most));
-  state.data = root.string_or("data", "");
-  state.position.epoch = static_cast<std::uint64_t>(root.at("epoch").integer(0, most));
-  state.position.next = static_cast<std::uint64_t>(root.at("next_sequence").integer(0, most));
-  state.settings = saved_settings(folder);
-
-  load_all();
   engine::Optimizer& optimizer = trainer.optimizer();
+  RunState state = read_state(folder, optimizer);
+  load_all();
   const auto states = optimizer.state_names();
-  const char* kind = engine::name_of(optimizer.options().kind);
-  if (root.at("optimizer").string() != kind)
-    throw FileError(fmt::format("{}: was saved by the optimizer {}, not {}: give --optimizer {}", file.string(),
-                                root.at("optimizer").string(), kind, root.at("optimizer").string()));
-  optimizer.set_steps(root.at("optimizer_steps").integer(0, most));
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   const models::Checksums checksums(folder);

@@ -12,12 +12,12 @@
 #include <ppengine/engine/weights/optimizer.hpp>
 #include <ppengine/models/files/save_folder.hpp>
 #include <ppengine/models/import/stored.hpp>
+#include <ppengine/runs/training/checkpoint_parts.hpp>
 
 namespace ppengine::runs {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* state_file = "trainer_state.json";
 
 // Entries of the state dict that training changes are written as f32, all others as they are.
 std::vector<models::TensorSpec> weight_tensors(const models::Program& program, const engine::Graph& graph) {
@@ -62,9 +62,9 @@ std::vector<float> stored_parameter(const models::Program& program, const std::s
   return models::stored_floats(program.tensor(name));
 }
 
-void save_program(const fs::path& target, engine::Trainer& trainer, const models::Program& program, const models::ProgramGraph& built,
-                  const ProgramState& state, std::int64_t forwards) {
-  const fs::path folder = models::save_target(target), aside = models::files_aside(folder);
+void save_program(const SaveOptions& options, engine::Trainer& trainer, const models::Program& program, const models::ProgramGraph& built,
+                  const RunState& state, std::int64_t forwards) {
+  const fs::path folder = models::save_target(options.folder), aside = models::files_aside(folder);
   comm::Communicator& world = trainer.mesh().world();
   const engine::Graph& graph = trainer.model().graph();
   engine::Optimizer& optimizer = trainer.optimizer();
@@ -128,30 +128,18 @@ void save_program(const fs::path& target, engine::Trainer& trainer, const models
     models::SafetensorsWriter::open(aside, weights).commit();
     if (!states.empty()) models::SafetensorsWriter::open(aside, moments).commit();
     fs::copy_file(program.file(), aside / "program.pt2", fs::copy_options::overwrite_existing);
-    const nlohmann::json json{{"step", state.step},         {"epoch", state.position.epoch}, {"next_sequence", state.position.next},
-                              {"settings", state.settings}, {"optimizer_states", states},    {"optimizer_steps", optimizer.steps()}};
-    write_file_atomically(aside / state_file, json.dump(2) + "\n");
-    models::commit_save(folder);
+    write_file_atomically(aside / state_file, state_json(state, optimizer));
+    commit_checkpoint(folder, {.step = state.step, .keep = options.keep, .finite_only = state.finite_only});
   }
   world.barrier();
 }
 
-ProgramState load_program_state(const fs::path& folder, engine::Trainer& trainer) {
-  const fs::path file = folder / state_file;
-  models::finish_save(folder);
-  const nlohmann::json json = read_json(file, 1 << 20);
-  const JsonPlace root(json, file.string());
-  ProgramState state;
-  state.step = root.at("step").integer(0, INT64_MAX);
-  state.position.epoch = static_cast<std::uint64_t>(root.at("epoch").integer(0, INT64_MAX));
-  state.position.next = static_cast<std::uint64_t>(root.at("next_sequence").integer(0, INT64_MAX));
+RunState load_program_state(const fs::path& folder, engine::Trainer& trainer) {
   engine::Optimizer& optimizer = trainer.optimizer();
-  optimizer.set_steps(root.at("optimizer_steps").integer(0, INT64_MAX));
+  RunState state = read_state(folder, optimizer);
   const auto states = optimizer.state_names();
-  if (root.at("optimizer_states").json() != nlohmann::json(states))
-    throw FileError(fmt::format("{}: was saved by another optimizer: give the same --optimizer", file.string()));
   if (states.empty()) return state;
-  const models::WeightFiles moments = models::WeightFiles::open(folder / "optimizer.safetensors");
+  const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   for (std::size_t i = 0; i < states.size(); ++i)
     for (engine::StageId stage : trainer.model().stages()) {
       engine::ParameterStore& store = trainer.model().parameters(stage);
@@ -161,7 +149,7 @@ ProgramState load_program_state(const fs::path& folder, engine::Trainer& trainer
         if (!moments.find(info.name + "." + states[i])) continue;  // a running statistic
         const auto values = models::stored_floats(moments.at(info.name + "." + states[i]));
         if (values.size() != static_cast<std::size_t>(info.shape.count()))
-          throw FileError(fmt::format("{}: {} has another size", file.string(), info.name));
+          throw FileError(fmt::format("{}: {} has another size", (folder / optimizer_file).string(), info.name));
         store.load_state(trainer.pipeline().stream(), range, flat, values);
       }
       optimizer.store_state(stage, i);

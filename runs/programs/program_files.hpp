@@ -8,24 +8,19 @@
 #include <ppengine/models/data/data.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
 #include <ppengine/models/import/program.hpp>
-#include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/training/saving.hpp>
 
 namespace ppengine::runs {
-
-struct ProgramState {
-  std::int64_t step = 0;
-  models::DataPosition position;
-  std::map<std::string, std::string> settings;  // what the run was made with, by the flag's name
-};
 
 // A parameter or running statistic as floats.
 std::vector<float> stored_parameter(const models::Program& program, const std::string& name);
 
-// All ranks call it. forwards: of each data-parallel rank since the program was loaded, for buffers that count them.
-void save_program(const std::filesystem::path& folder, engine::Trainer& trainer, const models::Program& program,
-                  const models::ProgramGraph& built, const ProgramState& state, std::int64_t forwards);
+// All ranks call it; of the options, folder and keep count. forwards: of each data-parallel rank since the program was loaded, for buffers
+// that count them.
+void save_program(const SaveOptions& options, engine::Trainer& trainer, const models::Program& program, const models::ProgramGraph& built,
+                  const RunState& state, std::int64_t forwards);
 // Optimizer state and place in the data; the weights were loaded with the program.
-ProgramState load_program_state(const std::filesystem::path& folder, engine::Trainer& trainer);
+RunState load_program_state(const std::filesystem::path& folder, engine::Trainer& trainer);
 
 // "output", or "output.0", "output.1", ...: [samples, ...] in f32.
 class ProgramOutputs {

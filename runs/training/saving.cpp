@@ -90,19 +90,6 @@ void take_part(engine::Trainer& trainer, const TensorName& name_of, const std::f
   }
 }
 
-std::string state_json(const RunState& state, const engine::Optimizer& optimizer) {
-  const nlohmann::json json{{"step", state.step},
-                            {"seed", state.seed},
-                            {"data", state.data},
-                            {"epoch", state.position.epoch},
-                            {"next_sequence", state.position.next},
-                            {"optimizer", engine::name_of(optimizer.options().kind)},
-                            {"optimizer_steps", optimizer.steps()},
-                            {"optimizer_states", optimizer.state_names()},
-                            {"settings", state.settings}};
-  return json.dump(2) + "\n";
-}
-
 // Files that make the folder complete for Hugging Face: all small ones but the weights, what is written anew, and what the folder has.
 void copy_companions(const fs::path& from, const fs::path& to, const fs::path& folder) {
   if (from.empty()) return;
@@ -114,28 +101,6 @@ void copy_companions(const fs::path& from, const fs::path& to, const fs::path& f
     if (fs::exists(folder / name) && !models::is_as_saved(folder, name)) continue;
     fs::copy_file(entry.path(), to / name, fs::copy_options::overwrite_existing);
   }
-}
-
-// Of the earlier checkpoints FOLDER.step-N the last `most` stay.
-void remove_earlier(const fs::path& folder, std::int64_t most) {
-  std::vector<std::pair<std::int64_t, fs::path>> found;
-  const std::string begin = folder.filename().string() + ".step-";
-  for (const auto& entry : fs::directory_iterator(folder.parent_path())) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(begin)) continue;
-    if (const auto saved = find_checkpoint(entry.path()); saved && name == begin + std::to_string(saved->step))
-      found.emplace_back(saved->step, entry.path());
-  }
-  std::ranges::sort(found, std::greater<>());
-  std::error_code ignored;
-  for (auto i = static_cast<std::size_t>(most); i < found.size(); ++i) fs::remove_all(found[i].second, ignored);
-}
-
-// The checkpoint that is about to be replaced stays as FOLDER.step-N.
-void keep_earlier(const fs::path& folder, std::int64_t keep) {
-  const auto before = find_checkpoint(folder);
-  if (before) models::copy_save(folder, fmt::format("{}.step-{}", folder.string(), before->step));
-  remove_earlier(folder, keep - 1);
 }
 
 }  // namespace
@@ -263,11 +228,7 @@ void Saving::commit() const {
   if (options_.model && !options_.lora) copy_companions(options_.model->folder.value_or(""), part.aside, part.folder);
   if (!part.config.empty()) write_file_atomically(part.aside / (options_.lora ? models::adapter_config_file : "config.json"), part.config);
   write_file_atomically(part.aside / state_file, part.state);
-  if (const std::string tensor = part.finite_only ? models::first_not_finite(part.aside) : ""; !tensor.empty())
-    throw Error(
-        fmt::format("{} has a NaN or an infinity after step {}: not saved, {} stays as it was", tensor, step_, part.folder.string()));
-  if (options_.keep > 1) keep_earlier(part.folder, options_.keep);
-  models::commit_save(part.folder);
+  commit_checkpoint(part.folder, {.step = step_, .keep = options_.keep, .finite_only = part.finite_only});
 }
 
 void save_checkpoint(const SaveOptions& options, engine::Trainer& trainer, const RunState& state) {
