@@ -82,8 +82,8 @@ struct EvalFlags {
 void add_eval(CLI::App& app) {
   auto* command = app.add_subcommand("eval", "Loss and perplexity of a model over a data set");
   auto flags = std::make_shared<EvalFlags>();
-  command->add_option("--model", flags->options.model, "Model folder, or a preset with random weights")
-      ->type_name("DIR|PRESET")
+  command->add_option("--model", flags->options.model, "Model folder, PyTorch program, or preset with random weights")
+      ->type_name("DIR|FILE.pt2|PRESET")
       ->required();
   command->add_option("--adapter", flags->options.adapter, "LoRA adapter for the model: a folder that peft or 'train --save' has written")
       ->type_name("DIR");

@@ -130,8 +130,8 @@ void add_inspect(CLI::App& app) {
   auto* command = app.add_subcommand("inspect", "A model's parameters, stages, and the memory that each rank needs");
   auto flags = std::make_shared<InspectFlags>();
   InspectFlags& f = *flags;
-  command->add_option("model", f.model, "Model folder, or a preset (a shape to measure with: demo, tiny, mid, gpt2)")
-      ->type_name("DIR|PRESET")
+  command->add_option("model", f.model, "Model folder, PyTorch program, or preset (a shape to measure with: demo, tiny, mid, gpt2)")
+      ->type_name("DIR|FILE.pt2|PRESET")
       ->required();
   command->add_option("--stages", f.stages, "Stages (default: one per rank)")->check(CLI::Range(1, 65535));
   command->add_option("--pp", f.pp, "Ranks of the pipeline (default: one per stage)")->check(CLI::Range(1, 4096));

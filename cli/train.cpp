@@ -54,9 +54,10 @@ struct TrainFlags {
 void TrainFlags::add(CLI::App& command) {
   command
       .add_option("--model", options.model,
-                  "Model folder (Hugging Face's layout), or a preset: demo, tiny, mid, gpt2 are shapes with random weights to measure "
+                  "Model folder (Hugging Face's layout), a PyTorch program, or a preset: demo, tiny, mid, gpt2 are shapes with random "
+                  "weights to measure "
                   "with (gpt2: 162 M parameters with a head of its own, 256 positions)")
-      ->type_name("DIR|PRESET");
+      ->type_name("DIR|FILE.pt2|PRESET");
   data.add(command, true);
   parallel.add(command, Use::training);
   gradients.add(command);

@@ -229,7 +229,7 @@ void BenchTrainFlags::run() {
 void add_bench_train(CLI::App& bench) {
   auto* command = bench.add_subcommand("train", "Training steps of a model");
   auto flags = std::make_shared<BenchTrainFlags>();
-  command->add_option("--model", flags->model, "Preset or model folder (default tiny)")->type_name("DIR|PRESET");
+  command->add_option("--model", flags->model, "Model folder, PyTorch program, or preset (default tiny)")->type_name("DIR|FILE.pt2|PRESET");
   flags->data.add(*command, false);
   flags->parallel.add(*command, Use::training);
   flags->gradients.add(*command);

@@ -185,9 +185,13 @@ void GradientFlags::apply(engine::TrainerOptions& options) const {
 
 void DataFlags::add(CLI::App& command, bool required) {
   const char* group = "Data";
-  auto* data = command.add_option("--data", choice.data, "FILE.npy, FILE.bin, FILE.txt, FILE.jsonl, task:addition or synthetic")
-                   ->type_name("DATA")
-                   ->group(group);
+  auto* data =
+      command
+          .add_option(
+              "--data", choice.data,
+              "FILE.npy, FILE.bin, FILE.txt, FILE.jsonl, task:addition or synthetic; for a program FILE.safetensors or a folder of them")
+          ->type_name("DATA")
+          ->group(group);
   if (required) data->required();
   command.add_option("--seq-len", choice.sequence_length, "Tokens of a sequence (default: the model's; 2-D files set it)")
       ->check(CLI::Range(1, 1 << 24))
@@ -200,7 +204,9 @@ void DataFlags::add(CLI::App& command, bool required) {
   command.add_option("--lengths", lengths, "FILE.jsonl: fixed, or variable: microbatches as long as their longest example")
       ->check(CLI::IsMember({"fixed", "variable"}))
       ->group(group);
-  command.add_option("--order", order, "sequential or shuffled")->check(CLI::IsMember({"sequential", "shuffled"}))->group(group);
+  command.add_option("--order", order, "Order of the data's sequences (default sequential)")
+      ->check(CLI::IsMember({"sequential", "shuffled"}))
+      ->group(group);
   command.add_option("--seed", choice.seed, "Seed of weights, order, made-up data and dropout (default 0)")->group(group);
 }
 
