@@ -70,6 +70,7 @@ void answer_questions(const std::string& ask, engine::Evaluator& evaluator, comm
 
 EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communicator& world) {
   if (models::Program::is_program(options.model)) return run_program_evaluation(options, world);
+  refuse_flags_of_programs(options.program);
   if (!options.outputs.empty()) throw ConfigError("--outputs goes with programs (FILE.pt2); for other models give --logits");
   const bool adds = options.data.data == "task:addition";
   if (!options.ask.empty() && !adds) throw ConfigError("--ask goes with --data task:addition: it asks a model that has learned to add");

@@ -18,6 +18,8 @@
 namespace ppengine::runs {
 
 EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::Communicator& world) {
+  refuse_flags_of_other_models(options.data, options.adapter, options.weights);
+  refuse_flag(!options.logits.empty(), "--logits", "write what they return with --outputs FILE.safetensors");
   const auto program = models::load_program(options.model);
   const models::TensorData data(options.data.data);
   const bool outputs = !options.outputs.empty();

@@ -14,6 +14,9 @@ class TensorData;
 
 namespace ppengine::runs {
 
+// ConfigError for a choice that means nothing to a model that is no program.
+void refuse_flags_of_programs(const ProgramChoice& choice);
+
 TrainingResult run_program_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener);
 EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::Communicator& world);
 

@@ -204,6 +204,7 @@ class ModelTask final : public TrainingTask {
 
 TrainingResult run_training(const TrainingOptions& options, comm::Communicator& world, TrainingListener& listener) {
   if (models::Program::is_program(options.model)) return run_program_training(options, world, listener);
+  refuse_flags_of_programs(options.program);
   const SaveFolders folders(options, world.rank() == 0);
   const engine::ParallelOptions& parallel = options.trainer.parallel;
   std::optional<Elastic> elastic;

@@ -12,6 +12,21 @@
 #include "output/stage_list.hpp"
 
 namespace ppengine::cli {
+namespace {
+
+std::string count_text(std::int64_t parameters) {
+  if (parameters < 1000) return plural(parameters, "parameter");
+  return parameters < 1'000'000 ? fmt::format("{:.1f} K parameters", double(parameters) / 1e3)
+                                : fmt::format("{:.1f} M parameters", double(parameters) / 1e6);
+}
+
+// Samples of a program have no length of their own.
+std::string batch_text(const runs::RunInfo& info) {
+  if (info.sequence_length == 1) return plural(info.batch_size, "sample");
+  return fmt::format("{} of {}", plural(info.batch_size, "sequence"), plural(info.sequence_length, "token"));
+}
+
+}  // namespace
 
 void TrainReporter::started(const runs::RunInfo& info) {
   info_ = info;
@@ -19,10 +34,9 @@ void TrainReporter::started(const runs::RunInfo& info) {
   if (!tensorboard_.empty()) events_.emplace(tensorboard_);
   if (dashboard_) dashboard_->started(info);
   if (json_) return;
-  progress_.note(fmt::format("{:.1f} M parameters, {} on {}, {}, {} of {} a step, on {}", double(info.parameters) / 1e6,
-                             plural(info.stages, "stage"), plural(info.ranks, "rank"),
-                             plural(info.microbatches, "microbatch", "microbatches"), plural(info.batch_size, "sequence"),
-                             plural(info.sequence_length, "token"), info.device));
+  progress_.note(fmt::format("{}, {} on {}, {}, {} a step, on {}", count_text(info.parameters), plural(info.stages, "stage"),
+                             plural(info.ranks, "rank"), plural(info.microbatches, "microbatch", "microbatches"), batch_text(info),
+                             info.device));
   if (info.trained < info.parameters)
     progress_.note(fmt::format("{} of {} parameters are trained ({:.2f} %)", info.trained, info.parameters,
                                100.0 * double(info.trained) / double(info.parameters)));

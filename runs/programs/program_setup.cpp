@@ -14,6 +14,27 @@
 
 namespace ppengine::runs {
 
+void refuse_flag(bool given, const char* flag, const char* why) {
+  if (given) throw ConfigError(fmt::format("{}: programs (.pt2) {}", flag, why));
+}
+
+void refuse_flags_of_other_models(const DataChoice& data, const std::string& adapter, const ops::WeightStorage& weights) {
+  refuse_flag(!adapter.empty(), "--adapter", "have no low-rank terms beside their weights");
+  refuse_flag(weights.format != ops::WeightFormat::f32, "--weights", "keep their weights in f32");
+  refuse_flag(data.pack, "--pack", "take samples as they are");
+  refuse_flag(data.variable_lengths, "--lengths variable", "take samples as they are");
+  refuse_flag(data.sequence_length > 0, "--seq-len", "take samples of the sizes that the data has");
+}
+
+void refuse_flags_of_programs(const ProgramChoice& choice) {
+  const auto refuse = [](bool given, const char* flag, const char* why) {
+    if (given) throw ConfigError(fmt::format("{} is for programs (.pt2): {}", flag, why));
+  };
+  refuse(!choice.loss.empty() && choice.loss != "cross_entropy", "--loss", "this model has cross entropy");
+  refuse(choice.class_dim != -1, "--class-dim", "this model's classes are in the last dimension");
+  refuse(choice.sync_batchnorm, "--sync-batchnorm", "this model has no batch norm");
+}
+
 models::ProgramOptions build_options(const ProgramChoice& choice, const models::TensorData* data, bool dropout, bool outputs) {
   models::ProgramOptions options;
   options.loss = models::parse_program_loss(choice.loss);

@@ -8,6 +8,11 @@
 
 namespace ppengine::runs {
 
+// ConfigError where a flag of other models was given, which would do nothing here.
+void refuse_flag(bool given, const char* flag, const char* why);
+// Those that training and evaluation share.
+void refuse_flags_of_other_models(const DataChoice& data, const std::string& adapter, const ops::WeightStorage& weights);
+
 models::ProgramOptions build_options(const ProgramChoice& choice, const models::TensorData* data, bool dropout, bool outputs);
 // ConfigError for what is not supported, or where a loss is needed and there is none.
 models::ProgramGraph build_program(const models::Program& program, const models::ProgramOptions& options, bool needs_loss);

@@ -47,15 +47,9 @@ void check_state(const engine::ModelRank& model, const std::vector<std::string>&
 
 // What the flags of other models ask for and programs do not have.
 void refuse_unsupported(const TrainingOptions& options) {
-  const auto refuse = [](bool asked, const char* flag, const char* why) {
-    if (asked) throw ConfigError(fmt::format("{}: programs (.pt2) {}", flag, why));
-  };
-  refuse(options.lora.rank > 0, "--lora-rank", "have no low-rank terms beside their weights");
-  refuse(!options.adapter.empty(), "--adapter", "have no low-rank terms beside their weights");
-  refuse(options.weights.format != ops::WeightFormat::f32, "--weights", "keep their weights in f32");
-  refuse(options.save_async, "--save-async", "are saved between two steps; leave it out");
-  refuse(options.data.pack, "--pack", "take samples as they are");
-  refuse(options.data.variable_lengths, "--lengths variable", "take samples as they are");
+  refuse_flags_of_other_models(options.data, options.adapter, options.weights);
+  refuse_flag(options.lora.rank > 0, "--lora-rank", "have no low-rank terms beside their weights");
+  refuse_flag(options.save_async, "--save-async", "are saved between two steps; leave it out");
 }
 
 models::ProgramGraph build(const TrainingOptions& options, const models::Program& program, const models::TensorData& data) {

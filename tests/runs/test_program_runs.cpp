@@ -5,6 +5,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/models/files/safetensors.hpp>
 #include <ppengine/runs/checkpoint.hpp>
+#include <ppengine/runs/evaluation.hpp>
 #include <ppengine/runs/training.hpp>
 
 #include "../models/helpers.hpp"
@@ -139,7 +140,37 @@ BOOST_AUTO_TEST_CASE(flags_of_other_models_are_refused_by_name) {
   BOOST_TEST(begins(with([](TrainingOptions& o) { o.save_async = true; }), "--save-async"));
   BOOST_TEST(begins(with([](TrainingOptions& o) { o.data.pack = true; }), "--pack"));
   BOOST_TEST(begins(with([](TrainingOptions& o) { o.data.variable_lengths = true; }), "--lengths"));
+  BOOST_TEST(begins(with([](TrainingOptions& o) { o.data.sequence_length = 8; }), "--seq-len"));
   BOOST_TEST(begins(with([](TrainingOptions& o) { o.check_every = 2; }), "--check-every"));
+}
+
+BOOST_AUTO_TEST_CASE(an_evaluation_refuses_them_too) {
+  EvaluationOptions options;
+  options.model = run_of("").model;
+  options.data.data = run_of("").data.data;
+  options.program.loss = "mse";
+  const auto evaluates = [&](auto&& change) {
+    EvaluationOptions one = options;
+    change(one);
+    on_ranks(one.parallel, [&](comm::Communicator& world) { run_evaluation(one, world); });
+  };
+  BOOST_CHECK_NO_THROW(evaluates([](EvaluationOptions&) {}));
+  BOOST_CHECK_THROW(evaluates([](EvaluationOptions& o) { o.logits = "x.safetensors"; }), ConfigError);
+  BOOST_CHECK_THROW(evaluates([](EvaluationOptions& o) { o.adapter = "x"; }), ConfigError);
+  BOOST_CHECK_THROW(evaluates([](EvaluationOptions& o) { o.weights.format = ops::WeightFormat::int8; }), ConfigError);
+}
+
+BOOST_AUTO_TEST_CASE(models_of_families_refuse_flags_of_programs) {
+  const auto with = [](auto&& change) {
+    TrainingOptions options;
+    options.model = "tiny";
+    options.steps = 1;
+    change(options.program);
+    return refusal(options);
+  };
+  BOOST_TEST(with([](ProgramChoice& choice) { choice.loss = "mse"; }).starts_with("--loss"));
+  BOOST_TEST(with([](ProgramChoice& choice) { choice.class_dim = 1; }).starts_with("--class-dim"));
+  BOOST_TEST(with([](ProgramChoice& choice) { choice.sync_batchnorm = true; }).starts_with("--sync-batchnorm"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
