@@ -176,13 +176,14 @@ class Run {
         kill_all(SIGKILL);
         continue;
       }
-      // Where others are left, they tell that it is lost.
-      if (ends_[r].signal != 0) log::write(running_ > 0 ? log::Level::info : log::Level::error, fmt::format("rank {} {}", r, how));
+      // Where others are left, or have ended for it, they tell that it is lost.
+      if (ends_[r].signal != 0) log::write(running_ > 0 || told_ ? log::Level::info : log::Level::error, fmt::format("rank {} {}", r, how));
       if (ends_[r].code == 0) continue;
       // One that has lost a peer has told all others, who have nothing left to wait for.
-      const bool told = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
+      const bool tells = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
+      told_ = told_ || tells;
       deadline_ =
-          std::min(deadline_, Clock::now() + (told ? std::min(options_.patience, options_.patience_after_news) : options_.patience));
+          std::min(deadline_, Clock::now() + (tells ? std::min(options_.patience, options_.patience_after_news) : options_.patience));
     }
   }
 
@@ -216,6 +217,7 @@ class Run {
   std::vector<Lines> lines_;
   int running_ = 0;
   bool interrupted_ = false, killed_ = false;
+  bool told_ = false;  // a rank has said whom it lost
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
