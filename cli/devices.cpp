@@ -79,7 +79,7 @@ void DevicesFlags::run() {
   const std::vector<ops::DeviceInfo> devices = ops::list_devices();
   const std::vector<comm::Availability> communicators = comm::available_communicators();
   json ? print_json(devices, communicators) : print_text(devices, communicators);
-  if (devices.empty() && !json) fmt::print(stderr, "ppengine: SYCL shows no device; is ONEAPI_DEVICE_SELECTOR set?\n");
+  if (devices.empty() && !json) print_note("ppengine: SYCL shows no device; is ONEAPI_DEVICE_SELECTOR set?\n");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/base/version.hpp>
+#include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/comm/versions.hpp>
 #include <ppengine/ops/device/versions.hpp>
 
@@ -114,7 +115,7 @@ int run(int argc, char** argv) {
   add_footers(app);
   use_help_format(app);
   if (argc < 2) {
-    fmt::print(stderr, "{}", app.help());
+    print_note("{}", app.help());
     return static_cast<int>(ExitCode::usage);
   }
 
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   using namespace ppengine;
   int code = 0;
   try {
+    comm::stop_signals();  // before libraries set handlers of their own
     cli::quiet_onednn();
     // Commands that have something to save (train) or to pass on (ranks as processes) put their own in place.
     std::signal(SIGINT, [](int) { std::_Exit(static_cast<int>(ExitCode::interrupted)); });

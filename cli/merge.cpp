@@ -4,6 +4,7 @@
 #include <ppengine/models/files/adapter.hpp>
 
 #include "commands.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 
@@ -24,7 +25,7 @@ void add_merge(CLI::App& app) {
       "  ppengine merge --model my-llama/ --adapter adapter/ --out merged/");
   command->callback([flags] {
     models::merge_adapter(flags->model, flags->adapter, flags->out);
-    fmt::print(stderr, "merged {} into {}: {}\n", flags->adapter, flags->model, flags->out);
+    print_note("merged {} into {}: {}\n", flags->adapter, flags->model, flags->out);
   });
 }
 

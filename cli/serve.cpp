@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/runs/serving.hpp>
 
 #include "commands.hpp"
@@ -25,13 +26,11 @@ struct ServeFlags {
   void run() {
     // Before any thread is started: the run waits for them. A process that only starts ranks passes them on.
     if (!parallel.starts_processes()) {
-      sigset_t signals;
-      sigemptyset(&signals);
-      sigaddset(&signals, SIGTERM);
-      sigaddset(&signals, SIGINT);
+      const sigset_t signals = comm::stop_signals();
       pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     }
     options.parallel = parallel.options();
+    comm::on_stop_signals(SIG_DFL);  // not what the device's runtime does with them
     options.weights = weights.chosen();
     options.cache_memory = cache.memory();
     options.cache_in_bytes = cache.in_bytes();

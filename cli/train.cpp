@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/engine/trainer.hpp>
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/runs/checkpoint.hpp>
@@ -16,6 +17,7 @@
 #include "flags/resume.hpp"
 #include "flags/run_flags.hpp"
 #include "flags/within.hpp"
+#include "output/results.hpp"
 #include "output/timeline_files.hpp"
 #include "output/train_reporter.hpp"
 
@@ -121,9 +123,9 @@ void TrainFlags::add(CLI::App& command) {
       ->type_name("DIR")
       ->group(group);
   command
-      .add_option(
-          "--grace", grace,
-          "Seconds that a step may still take after SIGINT or SIGTERM; then, or at a second signal, the run ends at once (default 60)")
+      .add_option("--grace", grace,
+                  "Seconds that a step may still take after SIGINT, SIGTERM or SIGHUP; then, or at a second signal, the run ends at once "
+                  "(default 60)")
       ->check(CLI::Range(1u, 1u << 20))
       ->group(group);
   command.add_option("--keep", options.keep, "Checkpoints that stay: the last in DIR, those before in DIR.step-N (default 1)")
@@ -273,14 +275,16 @@ void TrainFlags::run(CLI::App& command) {
   options.observe = !dashboard.empty();
   for (const std::string& file : {trace, timeline, dashboard}) check_writable(file);
   if (!parallel.starts_processes()) {  // who starts ranks has nothing to save: it passes signals on as soon as there are any
-    std::signal(SIGINT, on_interrupt);
-    std::signal(SIGTERM, on_interrupt);
+    comm::on_stop_signals(on_interrupt);
     std::signal(SIGALRM, end_at_once);
     grace_seconds = grace;
   }
+  std::signal(SIGPIPE, SIG_IGN);  // who has read enough of the results must not cost the checkpoint
   std::optional<Dashboard> page;
   if (options.observe) page.emplace(dashboard, options.trainer.parallel.schedule, parallel.dp * parallel.tp);
-  TrainReporter reporter(json, tensorboard, std::move(page), [] { return interrupts > 0; });
+  // What comes with every step is results with --json, else progress.
+  const auto nobody_reads = [this] { return results_are_lost() && (json || notes_are_lost()); };
+  TrainReporter reporter(json, tensorboard, std::move(page), [&] { return interrupts > 0 || nobody_reads(); });
   runs::TrainingResult result;
   bool regroup = false;
   const bool prints = parallel.run(options.trainer.parallel, [&](comm::Communicator& world) {
@@ -290,6 +294,10 @@ void TrainFlags::run(CLI::App& command) {
   });
   if (regroup) throw CLI::RuntimeError(static_cast<int>(ExitCode::peer_lost));  // the launcher starts all again
   if (!prints || options.dry_run) return;
+  if (result.interrupted && interrupts == 0 && reader_is_gone()) throw CLI::RuntimeError(128 + SIGPIPE);  // as any program
+  if (result.interrupted && interrupts == 0 && nobody_reads())
+    throw Error(fmt::format("stdout takes no more results: the run ended after step {}{}", result.last.step,
+                            options.save.empty() ? "" : ", saved to " + options.save));
   reporter.finish(result);
   if (!trace.empty() || !timeline.empty()) {
     const TimelineFiles files(result, parallel.dp * parallel.tp, options.trainer.parallel.schedule);

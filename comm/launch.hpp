@@ -51,7 +51,7 @@ struct LaunchResult {
   int restarts = 0;
 };
 
-// SIGINT and SIGTERM are passed on to the ranks. No rank outlives this process.
+// SIGINT, SIGTERM and SIGHUP (where it is not ignored) are passed on to the ranks. No rank outlives this process.
 LaunchResult launch(const LaunchOptions& options);
 
 // The cores of each rank: those that this process may use, in even, neighbouring sets; shared when there are more ranks than cores.

@@ -16,6 +16,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/comm/local.hpp>
 #include <ppengine/comm/mesh.hpp>
 #include <ppengine/engine/model_rank.hpp>
@@ -56,13 +57,10 @@ models::ModelSource open_draft(const std::string& folder, const models::ModelSou
   return draft;
 }
 
-// SIGTERM and SIGINT, for as long as this lives; blocked in all threads that are started meanwhile.
+// What ends a server, for as long as this lives; blocked in all threads that are started meanwhile.
 class EndSignals {
  public:
   EndSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     fd_ = signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK);
   }
@@ -80,7 +78,7 @@ class EndSignals {
   }
 
  private:
-  sigset_t set_{}, before_{};
+  sigset_t set_ = comm::stop_signals(), before_{};
   int fd_ = -1;
 };
 

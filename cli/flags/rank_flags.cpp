@@ -17,6 +17,7 @@
 
 #include "flags/agreement.hpp"
 #include "flags/within.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -46,7 +47,7 @@ void tell(const std::exception& error, bool lost, const std::function<std::strin
   const auto* peer = dynamic_cast<const CommError*>(&error);
   if (lost && when_lost && peer && peer->position().empty()) text += " (between two steps)";
   const std::string more = lost && when_lost ? when_lost() : std::string();
-  fmt::print(stderr, "ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
+  print_note("ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
 }
 
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0

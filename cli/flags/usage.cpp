@@ -13,6 +13,7 @@
 #include <ppengine/comm/environment.hpp>
 
 #include "flags/suggest.hpp"
+#include "output/results.hpp"
 
 namespace ppengine::cli {
 namespace {
@@ -122,7 +123,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app, const Com
 int usage_error(const std::string& text, const CommandLine& line) {
   std::string called = "ppengine";
   for (size_t i = 1; i < line.commands.size(); ++i) called += " " + line.commands[i]->get_name();
-  fmt::print(stderr, "ppengine: {}\n  '{} --help' says more\n", text, called);
+  print_note("ppengine: {}\n  '{} --help' says more\n", text, called);
   return static_cast<int>(ExitCode::usage);
 }
 

@@ -6,41 +6,47 @@
 
 #include <cmath>
 
+#include <ppengine/base/log.hpp>
+
+#include "output/results.hpp"
 #include "output/terminal.hpp"
 
 namespace ppengine::cli {
 
-Progress::Progress() : terminal_(is_terminal(STDERR_FILENO)) {}
+Progress::Progress()
+    : terminal_(is_terminal(STDERR_FILENO)), silent_(log::level() == log::Level::error || log::level() == log::Level::off) {}
 Progress::~Progress() { finish(); }
 
 void Progress::finish() {
-  if (dirty_) fmt::print(stderr, "\n");
+  if (dirty_) print_note("\n");
   dirty_ = false;
 }
 
 void Progress::clear() {
-  if (dirty_) fmt::print(stderr, "\r\033[K");
+  if (dirty_) print_note("\r\033[K");
   dirty_ = false;
 }
 
 void Progress::show(const std::string& text, bool last) {
+  if (silent_) return;
   const auto now = std::chrono::steady_clock::now();
   const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 5000);
   if (!last && now - shown_ < pause) return;
   shown_ = now;
   if (terminal_) {
     clear();
-    fmt::print(stderr, "{}", text);
+    print_note("{}", text);
     std::fflush(stderr);
     dirty_ = true;
   } else {
-    fmt::print(stderr, "{}\n", text);
+    print_note("{}\n", text);
   }
 }
 
 void Progress::note(const std::string& text) {
+  if (silent_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
+  print_note("{}\n", text);
 }
 
 std::string duration_text(double seconds) {

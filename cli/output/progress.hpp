@@ -1,4 +1,5 @@
-// The progress line on a terminal (one that is written over), or one line now and then where stderr is not a terminal.
+// The progress line on a terminal (one that is written over), or one line now and then where stderr is not a terminal; nothing with
+// --quiet.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@ class Progress {
 
  private:
   void clear();
-  bool terminal_, dirty_ = false;
+  bool terminal_, silent_, dirty_ = false;
   std::chrono::steady_clock::time_point shown_{};
 };
 

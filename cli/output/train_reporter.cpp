@@ -57,9 +57,7 @@ void TrainReporter::stepped(const engine::StepResult& result, std::size_t peak_b
                         {"tokens", result.tokens}, {"seconds", result.seconds}, {"idle_share", result.idle_share}};
     if (result.skipped) line["skipped"] = true;
     if (result.step == info_.first_step) line["stages"] = stages_json(info_.stage_places);
-    print_result("{}\n", line.dump());
-    std::fflush(results_file());
-    return;
+    return print_result_line(line.dump());
   }
   if (result.skipped)
     progress_.note(fmt::format("step {}: loss {}, norm {}: the update is left out", result.step, result.loss, result.grad_norm));
@@ -76,7 +74,7 @@ void TrainReporter::evaluated(std::int64_t step, double loss) {
   if (events_) events_->write(step, {{"eval/loss", loss}});
   if (dashboard_) dashboard_->evaluated(step, loss);
   if (json_)
-    print_result("{}\n", nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
+    print_result_line(nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
   else
     progress_.note(fmt::format("step {}: evaluation loss {:.4f}", step, loss));
 }
@@ -132,7 +130,7 @@ void TrainReporter::finish(const runs::TrainingResult& result) {
   text += fmt::format(", peak memory {} MiB", memory);
   if (!saved_in_.empty()) text += fmt::format(", saved to {}", saved_in_);
   progress_.finish();
-  print_result("{}\n", text);
+  print_result_line(text);
 }
 
 }  // namespace ppengine::cli

@@ -15,6 +15,7 @@
 #include <ppengine/comm/environment.hpp>
 #include <ppengine/comm/launch/shared_memory.hpp>
 #include <ppengine/comm/launch/spawn.hpp>
+#include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/comm/net/secret.hpp>
 
 namespace ppengine::comm {
@@ -22,12 +23,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// SIGINT, SIGTERM and SIGCHLD as readable events while ranks run; the old mask returns afterwards.
+// What ends a run, and SIGCHLD, as readable events while ranks run; the old mask returns afterwards.
 class Signals {
  public:
   Signals() {
-    sigemptyset(&set_);
-    for (const int one : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, one);
+    sigaddset(&set_, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     socket_ = net::Socket(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -40,7 +40,7 @@ class Signals {
   }
 
  private:
-  sigset_t set_{}, before_{};
+  sigset_t set_ = stop_signals(), before_{};
   net::Socket socket_;
 };
 
@@ -119,7 +119,7 @@ class Run {
 
   ~Run() { kill_all(SIGKILL); }
 
-  bool interrupted() const { return interrupted_; }
+  bool interrupted() const { return interrupted_ != 0; }
 
   std::vector<RankEnd> watch() {
     while (running_ > 0) {
@@ -171,13 +171,16 @@ class Run {
                                   : fmt::format("ended with code {}", ends_[r].code);
       // The others wait for it and will not learn by themselves that it is gone.
       if (const bool failed = ends_[r].signal != 0 || (ends_[r].code != 0 && ends_[r].code != static_cast<int>(ExitCode::peer_lost));
-          failed && running_ > 0 && here_[r] && !has_joined(r) && !interrupted_) {
+          failed && running_ > 0 && here_[r] && !has_joined(r) && interrupted_ == 0) {
         log::error(fmt::format("rank {} {} before it joined the others", r, how));
         kill_all(SIGKILL);
         continue;
       }
-      // Where others are left, or have ended for it, they tell that it is lost.
-      if (ends_[r].signal != 0) log::write(running_ > 0 || told_ ? log::Level::info : log::Level::error, fmt::format("rank {} {}", r, how));
+      // Where others are left, or have ended for it, they tell that it is lost; one that got our signal before it could handle any ended as
+      // it should.
+      const bool asked = ends_[r].signal != 0 && ends_[r].signal == interrupted_;
+      if (ends_[r].signal != 0)
+        log::write(running_ > 0 || told_ || asked ? log::Level::info : log::Level::error, fmt::format("rank {} {}", r, how));
       if (ends_[r].code == 0) continue;
       // One that has lost a peer has told all others, who have nothing left to wait for.
       const bool tells = ends_[r].code == static_cast<int>(ExitCode::peer_lost);
@@ -191,8 +194,8 @@ class Run {
   // a signal would end the remote shell and not the rank.
   void interrupt(int signal) {
     for (size_t r = 0; r < pids_.size(); ++r)
-      if (pids_[r] > 0 && (here_[r] || interrupted_)) kill(-pids_[r], signal);
-    interrupted_ = true;
+      if (pids_[r] > 0 && (here_[r] || interrupted_ != 0)) kill(-pids_[r], signal);
+    interrupted_ = signal;
   }
 
   // A rank writes a byte when it has found the others; the pipe ends when it dies.
@@ -216,7 +219,8 @@ class Run {
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
   int running_ = 0;
-  bool interrupted_ = false, killed_ = false;
+  int interrupted_ = 0;  // the last signal that was passed on
+  bool killed_ = false;
   bool told_ = false;  // a rank has said whom it lost
   Clock::time_point deadline_ = Clock::time_point::max();
 };

@@ -29,7 +29,10 @@ std::string backend_name(sycl::backend backend) {
 }
 
 bool has_native_bf16(const sycl::device& device) {
-  if (device.is_cpu()) return __builtin_cpu_supports("avx512bf16");
+  if (device.is_cpu()) {
+    const std::string limit = environment::isa();
+    return (limit.empty() || limit == "avx512") && __builtin_cpu_supports("avx512bf16");
+  }
   return device.has(sycl::aspect::fp16);  // every GPU with f16 that oneDNN or cuBLAS serves has bf16 matrix units or emulates at f32 speed
 }
 

@@ -162,6 +162,8 @@ BOOST_AUTO_TEST_CASE(emulated_bf16_is_warned_of) {
   const Outcome outcome = program("train --model demo --data synthetic --seq-len 10 --steps 1 --dtype bf16 --json");
   BOOST_TEST(outcome.code == 0);
   if (devices.at("devices").at(0).at("native_bf16") == false) BOOST_TEST(contains(outcome.err, "--dtype bf16:"), outcome.err);
+  const Outcome capped = program("train --model demo --data synthetic --seq-len 10 --steps 1 --dtype bf16 --json --isa avx2");
+  BOOST_TEST(contains(capped.err, "--dtype bf16:"), capped.err);  // no AVX2 has it
 }
 
 // Parameters of demo: 864000, of which attention and mlp (12 x 128^2 + 9 x 128 of a block's 13 x 128 biases and norms) are divided.

@@ -1,6 +1,7 @@
 // Nothing but results reaches stdout, whatever libraries print there.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -92,6 +93,40 @@ BOOST_AUTO_TEST_CASE(a_reader_that_leaves_ends_the_program) {
   BOOST_TEST(outcome.code == 0);  // of head
   BOOST_TEST(nlohmann::json::parse(outcome.out)["step"] == 1);
   BOOST_TEST(outcome.err.find("terminate") == std::string::npos, outcome.err);
+}
+
+// What a run has learned outlives whoever was reading, and a disk that is full of its output.
+BOOST_AUTO_TEST_CASE(a_run_that_nobody_reads_saves_before_it_ends) {
+  const auto folder = std::filesystem::temp_directory_path() / ("ppengine-unread-" + std::to_string(getpid()));
+  for (const char* ranks : {"", " --pp 2", " --pp 2 --launch processes"})
+    for (const char* unread : {" --json | head -n 1", " --json >/dev/full", " 2>&1 | head -n 1"}) {
+      std::filesystem::remove_all(folder);
+      const Outcome outcome =
+          run_program("/bin/sh", {"-c",
+                                  std::string("\"$0\" train --model demo --data synthetic --batch-size 4 --steps 100000 --save ") +
+                                      folder.string() + ranks + unread,
+                                  PPENGINE_BINARY});
+      BOOST_TEST(std::filesystem::exists(folder / "trainer_state.json"), ranks << unread << ": " << outcome.err);
+      if (std::string(unread).find("full") == std::string::npos) continue;
+      BOOST_TEST(outcome.code == 1, ranks << unread);
+      BOOST_TEST(outcome.err.find("stdout takes no more results") != std::string::npos, outcome.err);
+    }
+  std::filesystem::remove_all(folder);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_does_not_depend_on_its_stderr) {
+  for (const char* closed : {"2>/dev/full", "2>&-"}) {
+    const Outcome outcome =
+        run_program("/bin/sh", {"-c", std::string("exec \"$0\" train --model demo --data synthetic --steps 2 ") + closed, PPENGINE_BINARY});
+    BOOST_TEST(outcome.code == 0, closed);
+    BOOST_TEST(outcome.out.starts_with("done at step 2"), outcome.out);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(quiet_says_nothing_but_errors) {
+  const Outcome outcome = run({"train", "--model", "demo", "--data", "synthetic", "--steps", "2", "--quiet"});
+  BOOST_TEST(outcome.out.starts_with("done at step 2"), outcome.out);
+  BOOST_TEST(outcome.err == "", outcome.err);
 }
 
 // Whoever adds a command and prints with fmt::print would print to stderr.

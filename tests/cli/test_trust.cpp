@@ -104,6 +104,41 @@ BOOST_AUTO_TEST_CASE(a_folder_is_saved_to_by_one_run_at_a_time) {
   BOOST_TEST(train({"--steps", "1", "--save", out}).code == 0);
 }
 
+// A closed terminal is a SIGHUP; nohup ignores it.
+BOOST_AUTO_TEST_CASE(a_run_whose_terminal_is_closed_is_saved_and_goes_on_under_nohup) {
+  const Folder folder;
+  for (const std::vector<std::string>& ranks : {std::vector<std::string>{}, {"--pp", "2", "--launch", "processes"}}) {
+    std::vector<std::string> more = ranks;
+    const std::string out = folder / ("out" + std::to_string(ranks.size()));
+    more.insert(more.end(), {"--steps", "100000", "--save", out});
+    const auto hang_up = [](int process) { kill(process, SIGHUP); };
+    const Outcome closed = run(words(more), {}, "\"step\":2,", hang_up);
+    BOOST_TEST(closed.code == 130, closed.err);
+    BOOST_TEST(fs::exists(out + "/trainer_state.json"), closed.err);
+
+    std::vector<std::string> shell{"-c", "trap '' HUP; exec \"$0\" \"$@\"", PPENGINE_BINARY};
+    more = ranks;
+    more.insert(more.end(), {"--steps", "30"});
+    for (const std::string& word : words(more)) shell.push_back(word);
+    const Outcome kept = ppengine::test::run_program("/bin/sh", shell, {}, "\"step\":2,", hang_up);
+    BOOST_TEST(kept.code == 0, kept.err);
+    BOOST_TEST(contains(kept.out, "\"step\":30,"));
+  }
+}
+
+// It was asked for: that a rank could not handle the signal yet is no error.
+BOOST_AUTO_TEST_CASE(a_run_that_is_interrupted_while_it_starts_says_nothing_of_killed_ranks) {
+  for (const int milliseconds : {30, 60, 100, 150, 250}) {
+    const Outcome outcome = ppengine::test::run_program(
+        "/bin/sh", {"-c",
+                    "\"$0\" train --model demo --data synthetic --steps 100000 --json --pp 2 --launch processes & sleep 0." +
+                        std::string(milliseconds < 100 ? "0" : "") + std::to_string(milliseconds) + "; kill -TERM $!; wait $!",
+                    PPENGINE_BINARY});
+    BOOST_TEST((outcome.code == 130 || outcome.code == 143), outcome.code);  // 143: before it knows what it is to do
+    BOOST_TEST(!contains(outcome.err, "killed"), milliseconds << ": " << outcome.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_link_in_a_loop_is_refused_at_the_start) {
   const Folder folder;
   fs::create_symlink("b", folder / "a");
