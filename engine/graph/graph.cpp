@@ -249,10 +249,11 @@ Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& 
 }
 
 Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                  std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable) {
+                  std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable, int64_t square) {
   const Value made = add_node(module, std::move(op), inputs, std::move(parameters), width, kind);
   ValueInfo& info = values_.back();
   info.fixed = fixed;
+  info.square = square;
   info.needs_gradient = info.needs_gradient && differentiable && kind != ValueKind::tokens;
   return made;
 }

@@ -36,6 +36,7 @@ struct ValueInfo {
   ValueKind kind = ValueKind::activation;
   int64_t width = 1;
   int64_t fixed = 0;     // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
+  int64_t square = 0;    // elements for each pair of rows: what programs compute of all samples with each other
   NodeId producer = {};  // none: an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
@@ -153,10 +154,11 @@ class Graph {
                int64_t width, ValueKind kind = ValueKind::activation);
 
   // What programs are made of (engine/tensor): a parameter that nodes name by its number, and a node of any kind whose output has
-  // batch * width + fixed elements. Outputs of kind tokens (integers) never have a gradient.
+  // square * batch² + batch * width + fixed elements. Outputs of kind tokens (integers) never have a gradient.
   ParameterId parameter(ParameterInfo info) { return add_parameter(std::move(info)); }
   Value node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-             std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true);
+             std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true,
+             int64_t square = 0);
   Value tensor_input(const std::string& name, int64_t width, ValueKind kind);
   ParameterInfo& parameter_info(ParameterId id) { return parameters_[id]; }
 

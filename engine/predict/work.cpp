@@ -33,7 +33,9 @@ class Counter {
   double value_bytes(Value value) const {
     const ValueInfo& one = info(value);
     if (one.kind == ValueKind::loss) return 4;
-    const double elements = double(options_.batch * options_.length / one.row_parts) * double(one.width) + double(one.fixed);
+    const std::int64_t rows = options_.batch * options_.length;
+    const double elements =
+        double(rows / one.row_parts) * double(one.width) + double(one.fixed) + double(rows) * double(rows) * double(one.square);
     return elements * (one.kind == ValueKind::activation ? double(options_.type_bytes) : 4.0);
   }
   double input_bytes(const Node& node, bool gradients) const {

@@ -1,6 +1,8 @@
 // Emitter: adding instructions to a stage's programs.
 #include <ppengine/engine/stage/emitter.hpp>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include <ppengine/base/error.hpp>
@@ -32,7 +34,9 @@ size_t Emitter::value_bytes(Value id) const {
 
 int64_t Emitter::value_count(Value id) const {
   const ValueInfo& info = graph_.values()[id];
-  return (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width + info.fixed;
+  const std::int64_t count = (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width + info.fixed + info.square * rows_ * rows_;
+  if (count < 0) throw ConfigError(fmt::format("{}: a microbatch of {} samples is too small for the program", info.name, rows_));
+  return count;
 }
 
 BufferId Emitter::value(Value id) const {

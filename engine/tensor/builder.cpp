@@ -106,14 +106,15 @@ TensorRef TensorBuilder::add_node(const char* kind, const std::vector<TensorRef>
     };
   const bool even = fixed_batch_ > 0 && count.fixed % fixed_batch_ == 0;
   const std::int64_t width = even ? count.fixed / fixed_batch_ : count.batch, beside = even ? 0 : count.fixed;
-  const Value made = graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit, traits), values,
-                                 std::vector<ParameterId>(parameters.begin(), parameters.end()), width, beside, what, differentiable);
+  const Value made =
+      graph_.node(module_, std::make_shared<TensorNode>(kind, std::move(compile), std::move(flops), limit, traits), values,
+                  std::vector<ParameterId>(parameters.begin(), parameters.end()), width, beside, what, differentiable, count.square);
   return dense_ref(made.number(), shape, type);
 }
 
 TensorRef TensorBuilder::input(const std::string& name, const Dims& shape, char type) {
   const Dim count = count_of(shape);
-  if (count.fixed != 0 && (fixed_batch_ == 0 || shape.empty() || !shape[0].is(fixed_batch_)))
+  if (count.square != 0 || (count.fixed != 0 && (fixed_batch_ == 0 || shape.empty() || !shape[0].is(fixed_batch_))))
     throw ConfigError(fmt::format("the input '{}' {} has no batch in its first dimension", name, text_of(shape)));
   const Value made = graph_.tensor_input(name, fixed_batch_ > 0 ? count.fixed / fixed_batch_ : count.batch,
                                          type == 'f' ? ValueKind::activation : ValueKind::tokens);

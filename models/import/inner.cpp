@@ -92,6 +92,41 @@ std::vector<TensorRef> Lowering::lower_inner(const ExportedNode& node, const Exp
   return results;
 }
 
+// Ops whose arguments are graphs of their own.
+std::vector<TensorRef> Lowering::lower_higher_order(const ExportedNode& node) {
+  using Kind = ExportedArgument::Kind;
+  static const std::set<std::string> once{"wrap",
+                                          "wrap_with_set_grad_enabled",
+                                          "wrap_with_autocast",
+                                          "tag_activation_checkpoint",
+                                          "wrap_activation_checkpoint",
+                                          "invoke_subgraph",
+                                          "strict_mode",
+                                          "hints_wrapper"};
+  const std::string op = node.target.substr(node.target.find('.') + 1);
+  const auto& given = node.arguments;
+  const auto is_graph = [&](std::size_t i) { return i < given.size() && given[i].second.kind == Kind::graph; };
+  if (op == "cond" && is_graph(1) && is_graph(2) && given[0].second.kind == Kind::tensor) {  // both are computed, one is taken
+    const TensorRef which = Arguments(*this, node).tensor(given[0].first.c_str());
+    const auto yes = lower_inner(node, *given[1].second.graph, 3), no = lower_inner(node, *given[2].second.graph, 3);
+    std::vector<TensorRef> made;
+    for (std::size_t i = 0; i < yes.size() && i < no.size(); ++i) {
+      if (!yes[i].exists() || !no[i].exists()) Arguments::refuse("has a branch that is not supported");
+      made.push_back(
+          build_.apply("$0 != 0 ? $1 : $2", {"", "$0 != 0 ? $g : 0.0f", "$0 != 0 ? 0.0f : $g"}, {which, yes[i], no[i]}, yes[i].type));
+    }
+    return made;
+  }
+  if (!once.contains(op)) Arguments::refuse("runs a graph of its own in a way that is not supported");
+  for (std::size_t i = 0; i < given.size(); ++i) {  // the graph, with the arguments behind it
+    if (!is_graph(i)) continue;
+    std::size_t first = i + 1;
+    while (first < given.size() && given[first].second.kind == Kind::text) ++first;
+    return lower_inner(node, *given[i].second.graph, first);
+  }
+  Arguments::refuse("has no graph");
+}
+
 void Lowering::bind_state() {
   std::map<std::string, std::string> roots;
   for (const auto& [value, name] : buffers_) roots[value] = value;

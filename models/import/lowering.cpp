@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include <ppengine/base/error.hpp>
@@ -22,7 +23,7 @@ char char_of(int torch_type) {
   throw ConfigError(fmt::format("values of torch's type {} are not supported", torch_type));
 }
 
-// Sizes are taken to grow evenly with the batch: they are looked at for three batches that all small numbers divide.
+// Sizes are taken to be a polynomial of the batch: they are looked at for four batches that all small numbers divide.
 constexpr std::int64_t looked_at = 5040;
 
 }  // namespace
@@ -61,17 +62,21 @@ void Lowering::bind_symbols() {
 
 Dim Lowering::dim_of(const ExportedSize& size) const {
   if (size.expression.empty()) return {size.number};
-  std::int64_t seen[3];
-  for (std::int64_t i = 0; i < 3; ++i) {
+  std::int64_t seen[4];
+  for (std::int64_t i = 0; i < 4; ++i) {
     auto symbols = symbols_;
     for (auto& [name, value] : symbols)
       if (value == -1) value = looked_at * (i + 1);
     seen[i] = value_of(size, symbols);
+    if (std::abs(seen[i]) > std::int64_t{1} << 54) throw ConfigError(fmt::format("the size {} is too large", size.expression));
   }
-  if (seen[2] - seen[1] != seen[1] - seen[0] || (seen[1] - seen[0]) % looked_at != 0)
-    throw ConfigError(fmt::format("the size {} does not grow evenly with the batch", size.expression));
-  const std::int64_t slope = (seen[1] - seen[0]) / looked_at;
-  return {slope, seen[0] - slope * looked_at};
+  const std::int64_t first = seen[1] - seen[0], bend = seen[2] - seen[1] - first, square = bend / (2 * looked_at * looked_at),
+                     slope = (first - 3 * square * looked_at * looked_at) / looked_at;
+  const Dim found{slope, seen[0] - (square * looked_at + slope) * looked_at, square};
+  for (std::int64_t i = 0; i < 4; ++i)
+    if (found.at(looked_at * (i + 1)) != seen[i])
+      throw ConfigError(fmt::format("the size {} does not grow evenly with the batch, nor with its square", size.expression));
+  return found;
 }
 
 Dims Lowering::shape_of(const std::string& value) const {
@@ -80,7 +85,8 @@ Dims Lowering::shape_of(const std::string& value) const {
   Dims shape;
   for (const ExportedSize& one : found->second.sizes) {
     shape.push_back(dim_of(one));
-    if (shape.back().batch < 0 || (shape.back().constant() && shape.back().fixed < 0))
+    const Dim& last = shape.back();
+    if (last.square < 0 || (last.square == 0 && last.batch < 0) || (last.constant() && last.fixed < 0))
       throw FileError(fmt::format("the program's value '{}' has a negative size", value));
   }
   return shape;
@@ -246,9 +252,9 @@ void Lowering::lower_graph(const ExportedGraph& graph, Names& inner, std::vector
 
 std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
   const Arguments in(*this, node);
-  if (node.target.starts_with("higher_order."))  // a graph of its own, with the arguments behind it
-    for (std::size_t i = 0; i < node.arguments.size(); ++i)
-      if (node.arguments[i].second.kind == ExportedArgument::Kind::graph) return lower_inner(node, *node.arguments[i].second.graph, i + 1);
+  if (node.target.starts_with("higher_order.")) return lower_higher_order(node);
+  if (node.target.starts_with("transformers.grouped_mm_fallback."))
+    if (auto made = lower_experts("grouped_mm_fallback", in)) return {*made};
   if (!node.target.starts_with("aten.")) Arguments::refuse("is not an op of PyTorch's own library");
   std::string op = node.target.substr(5, node.target.rfind('.') - 5);
   const bool given_out = node.target.ends_with("out") && in.is_tensor("out");  // the result goes into a tensor that is there
@@ -286,7 +292,9 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     if (const auto buffer = buffers_.find(self); buffer != buffers_.end() && !state_.contains(self)) {
       const StoredTensor& stored = tensor_(buffer->second);
       if (op == "add" && stored.type == StoredType::i64 && stored.elements == 1 && in.number("other", 0.0) == 1.0) {
-        into_.counters.push_back(buffer->second);
+        const std::string counter = buffer->second;
+        into_.counters.push_back(counter);
+        if (!node.outputs.empty()) buffers_[node.outputs[0]] = counter;  // a module that is used twice counts on
         return {TensorRef{}};
       }
       const auto counted = std::ranges::find_if(
@@ -323,6 +331,8 @@ std::vector<TensorRef> Lowering::lower(const ExportedNode& node) {
     made = *sampled;
   else if (auto indexed = lower_indexing(op, in))
     made = *indexed;
+  else if (auto of_experts = lower_experts(op, in))
+    made = {*of_experts};
   else if (auto loss = lower_losses(op, in))
     made = {*loss};
   else if (auto products = lower_algebra(op, in))

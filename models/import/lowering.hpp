@@ -49,6 +49,7 @@ class Lowering {
   Dims shape_of(const std::string& value) const;
   char type_of(const std::string& value) const;
   void lower_graph(const ExportedGraph& graph, Names& names, std::vector<TensorRef>* results);
+  std::vector<TensorRef> lower_higher_order(const ExportedNode& node);
   std::vector<TensorRef> lower_inner(const ExportedNode& node, const ExportedGraph& graph, std::size_t first);
   void bind_state();
   void read_state(const std::string& value);
@@ -65,6 +66,7 @@ class Lowering {
   std::optional<TensorRef> lower_random(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_made(const std::string& op, const class Arguments& in, char type);
   std::optional<TensorRef> lower_norms(const std::string& op, const class Arguments& in);
+  std::optional<TensorRef> lower_experts(const std::string& op, const class Arguments& in);
   std::optional<TensorRef> lower_losses(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_recurrent(const std::string& op, const class Arguments& in);
   std::vector<TensorRef> lower_cell(const std::string& op, const class Arguments& in);
@@ -100,6 +102,7 @@ class Lowering {
   TensorRef gather(const TensorRef& src, const TensorRef& by, int dim);
   TensorRef scatter(const TensorRef& src, const TensorRef& by, int dim, const TensorRef& values, const std::string& how, bool include_self);
   TensorRef embedding_bag(const class Arguments& in);
+  TensorRef grouped_product(const TensorRef& src, const TensorRef& weights, const TensorRef& ends);
   TensorRef size_value(const Dim& size);  // a size as an integer of the program
   // Elements at these places along a dimension; a matrix [to, from] along a dimension.
   TensorRef take_places(const TensorRef& src, std::size_t dim, std::vector<std::int32_t> places);

@@ -16,6 +16,8 @@ void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
   }
   const auto per_sample = [&](const Dims& shape) {
     const Dim count = count_of(shape);
+    if (count.square != 0)
+      throw ConfigError(fmt::format("--loss: the program's first output {} compares all samples: use --loss output", text_of(shape)));
     return into_.fixed_batch > 0 ? count.fixed / into_.fixed_batch : count.batch;
   };
   const auto targets = [&](const Dims& shape, char type) {
@@ -36,6 +38,11 @@ void Lowering::add_loss(const std::vector<TensorRef>& outputs) {
           fmt::format("--class-dim {} is no dimension of the output {} behind the batch", options_.class_dim, text_of(first.shape)));
     Dims shape = first.shape;
     shape.erase(shape.begin() + dim);
+    if (!first.shape[static_cast<std::size_t>(dim)].constant())
+      throw ConfigError(
+          fmt::format("--loss cross_entropy: the output {} has as many classes as samples: compute such a loss in the program "
+                      "and use --loss output",
+                      text_of(first.shape)));
     return build_.cross_entropy_loss(first, dim, targets(shape, 'i'));
   }
   const TensorRef wanted = targets(first.shape, 'f');

@@ -298,7 +298,7 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
   }
   if (op == "dropout" || op == "native_dropout" || op == "feature_dropout" || op == "alpha_dropout" || op == "feature_alpha_dropout") {
     const double p = in.number("p", 0.5);
-    const TensorRef x = in.tensor("input");
+    const TensorRef x = in.tensor(in.has("input") ? "input" : "self");
     if (p == 0.0 || !in.boolean("train", true) || !options_.dropout) return x;
     if (op.ends_with("alpha_dropout")) {  // dropped elements become the value that keeps mean and variance of SELU
       constexpr double dropped = -1.7580993408473766;

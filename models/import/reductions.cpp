@@ -270,6 +270,7 @@ std::optional<TensorRef> Lowering::lower_losses(const std::string& op, const Arg
     if (target.type == 'f') {  // probabilities
       TensorRef share = target;
       if (smoothing != 0.0) {
+        if (!x.shape[static_cast<std::size_t>(d)].constant()) Arguments::refuse("smooths over as many classes as samples");
         const std::string keep = number_text(1.0 - smoothing),
                           even = number_text(smoothing / double(x.shape[static_cast<std::size_t>(d)].fixed));
         share = build_.apply(fmt::format("$0 * {} + {}", keep, even), {"$g * " + keep}, {share});

@@ -192,8 +192,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     return one(pad_by_places(in.tensor("self"), in.integers("padding"), op.starts_with("reflection") ? "reflect" : "replicate"));
   if (op == "repeat" || op == "tile") {
     TensorRef x = in.tensor("self");
-    auto times = in.integers(op == "repeat" ? "repeats" : "dims");
-    while (times.size() < x.shape.size()) times.insert(times.begin(), 1);
+    Dims times = in.sizes(op == "repeat" ? "repeats" : "dims");  // also as often as there are samples
+    while (times.size() < x.shape.size()) times.insert(times.begin(), Dim(1));
     while (x.shape.size() < times.size()) x.shape.insert(x.shape.begin(), Dim(1)), x.strides.insert(x.strides.begin(), Dim(0));
     Dims wide, out;
     TensorRef split = x;
@@ -201,8 +201,8 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     for (std::size_t i = 0; i < times.size(); ++i) {
       split.shape.insert(split.shape.end(), {Dim(1), x.shape[i]});
       split.strides.insert(split.strides.end(), {Dim(0), x.strides[i]});
-      wide.insert(wide.end(), {Dim(times[i]), x.shape[i]});
-      out.push_back(x.shape[i] * Dim(times[i]));
+      wide.insert(wide.end(), {times[i], x.shape[i]});
+      out.push_back(x.shape[i] * times[i]);
     }
     return one(build_.reshape(build_.expand(split, wide), out));
   }
@@ -224,7 +224,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_views(const std::string& o
     Dims wide = x.shape, out = in.out_shape();
     x.shape.insert(x.shape.begin() + static_cast<long>(d) + 1, Dim(1)),
         x.strides.insert(x.strides.begin() + static_cast<long>(d) + 1, Dim(0));
-    wide.insert(wide.begin() + static_cast<long>(d) + 1, Dim(in.integer("repeats", 1)));
+    wide.insert(wide.begin() + static_cast<long>(d) + 1, in.size("repeats", 1));
     return one(build_.reshape(build_.expand(x, wide), out));
   }
   if (op == "roll") {

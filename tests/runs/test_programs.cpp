@@ -106,7 +106,8 @@ BOOST_AUTO_TEST_SUITE(programs)
 
 BOOST_AUTO_TEST_CASE(ten_steps_on_one_rank) {
   const TemporaryFolder folder;
-  for (const char* name : {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder", "state"})
+  for (const char* name :
+       {"mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder", "state", "twins"})
     check_training(name, {"1f1b", 1, 1, 0}, (folder.path / name).string());
 }
 
@@ -120,6 +121,7 @@ BOOST_AUTO_TEST_CASE(ten_steps_split_into_stages) {
   check_training("gru", {"1f1b", 2, 2, 2}, (folder.path / "f").string());
   check_training("gpt2", {"zbvzerobubble", 2, 1, 4}, (folder.path / "g").string());
   check_training("state", {"1f1b", 2, 1, 2}, (folder.path / "h").string());
+  check_training("twins", {"zbvzerobubble", 2, 1, 4}, (folder.path / "i").string());
 }
 
 // What devices without oneDNN run: our own kernels and generated ones.

@@ -30,7 +30,7 @@ def shrink(path):
 
 if __name__ == "__main__":
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "programs")
-    for name in sys.argv[1:] or ("mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder", "state", "statistics"):
+    for name in sys.argv[1:] or ("mlp", "cnn", "unet", "tail", "gru", "tied", "shapes", "segmenter", "gpt2", "llama", "encoder", "state", "statistics", "twins"):
         make, kind, options = MODELS[name]
         torch.manual_seed(7)
         net, inputs, target = make()

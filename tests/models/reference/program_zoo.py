@@ -328,3 +328,18 @@ def statistics():
     return nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.InstanceNorm2d(6, affine=True, track_running_stats=True), nn.LeakyReLU(0.1), nn.Conv2d(6, 5, 3, padding=1, bias=False),
                          nn.InstanceNorm2d(5, momentum=0.3, track_running_stats=True), nn.AvgPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(80, 3)), \
         {"input": torch.randn(16, 2, 9, 9)}, torch.randint(0, 3, (16,))
+
+
+@model("mse")
+def twins():
+    """A tower that runs twice, with batch norm in it; a token repeated for each sample; dropout in place; a branch that data choose."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tower = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.0, inplace=True), nn.Linear(36, 6))
+            self.token, self.head, self.gate = nn.Parameter(torch.randn(1, 1, 6)), nn.Linear(6, 2), nn.Parameter(torch.tensor(0.4))
+        def forward(self, a, b):
+            h = torch.cat([self.token.repeat(a.shape[0], 2, 1), torch.stack([self.tower(a), self.tower(b)], 1)], 1)
+            h = torch.cond(self.gate > 0.2, lambda x: x.tanh(), lambda x: x.sin() * 3, (h,))
+            return self.head((h[:, 2] - h[:, 3]).abs() + h[:, 0] * h[:, 1])
+    return Net(), {"a": torch.randn(24, 1, 8, 8), "b": torch.randn(24, 1, 8, 8)}, torch.randn(24, 2)
