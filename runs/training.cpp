@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -89,6 +90,17 @@ models::ModelSource open_model_with_adapter(const std::string& model, const std:
 
 namespace {
 
+// The next one with anything to learn: of examples that are cut off, or empty, a batch may hold nothing else.
+engine::Batch next_batch(const models::TokenSource& source, models::DataSampler& sampler, std::int64_t sequences, bool warns) {
+  const std::uint64_t most = source.sequences() / static_cast<std::uint64_t>(sequences) + 1;
+  for (std::uint64_t left_out = 0; left_out <= most; ++left_out) {
+    engine::Batch batch = read_batch(source, sampler.next(static_cast<std::size_t>(sequences)));
+    if (std::ranges::any_of(batch.inputs[1].tokens, [](std::int32_t target) { return target >= 0; })) return batch;
+    if (warns) log::warning(fmt::format("{}: a batch has nothing to learn, and is left out", source.name()));
+  }
+  throw FileError(fmt::format("{}: no example has anything to learn within {} tokens", source.name(), source.length()));
+}
+
 // The first step warms up, the second is measured.
 TrainingResult dry_run(const TrainingOptions& options, engine::Trainer& trainer, const engine::Batch& batch, TrainingListener& listener) {
   const std::vector<engine::Batch> batches(static_cast<std::size_t>(options.accumulate), batch);
@@ -140,7 +152,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
   };
   if (options.dry_run) {
     tell_start();
-    return dry_run(options, trainer, read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size))), listener);
+    return dry_run(options, trainer, next_batch(*source, sampler, batch_size, first_rank), listener);
   }
   if (!options.resume.empty()) {
     state = load_checkpoint(options.resume, trainer, model);
@@ -229,7 +241,7 @@ TrainingResult run_training(const TrainingOptions& options, comm::Communicator& 
       if (!elastic->was_finished(state.step)) finish_step();
     }
     while (state.step < options.steps && !result.interrupted && !result.regroup) {
-      for (engine::Batch& batch : batches) batch = read_batch(*source, sampler.next(static_cast<std::size_t>(batch_size)));
+      for (engine::Batch& batch : batches) batch = next_batch(*source, sampler, batch_size, first_rank);
       if (elastic) elastic->begin(sampler.position());
       result.last = trainer.step(batches, options.lr.at(state.step + 1));
       ++state.step;
