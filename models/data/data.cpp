@@ -166,10 +166,10 @@ void TokenSource::read_positions(std::uint64_t, std::span<std::int32_t> position
 
 std::unique_ptr<TokenSource> open_data(const std::string& data, const DataOptions& options) {
   if (options.vocabulary <= 0) throw ConfigError("data: the vocabulary's size is needed");
-  if (data.ends_with(".npy") && options.sequence_length == 0 && NpyFile(data).shape().size() == 2) return open_npy(data, options);
   if (data.ends_with(".jsonl")) return open_jsonl(data, options);
   if (options.pack || options.variable_lengths)
     throw ConfigError(fmt::format("--pack and --lengths variable are for FILE.jsonl, whose examples differ in length, not for {}", data));
+  if (data.ends_with(".npy") && options.sequence_length == 0 && NpyFile(data).shape().size() == 2) return open_npy(data, options);
   if (options.sequence_length < 1 || options.sequence_length > INT32_MAX - 1)
     throw ConfigError(fmt::format("--seq-len {}: a sequence length of at least 1 is needed", options.sequence_length));
   if (data.ends_with(".npy")) return open_npy(data, options);

@@ -88,11 +88,12 @@ class JsonlSource : public TokenSource {
     last_ = {index, made};
     return made;
   }
-  std::int64_t inputs_of(const Example& one) const { return std::min(static_cast<std::int64_t>(one.tokens.size()) - 1, length_); }
+  std::int64_t inputs_of(const Example& one) const { return std::min(all_inputs_of(one), length_); }
+  static std::int64_t all_inputs_of(const Example& one) { return std::max<std::int64_t>(0, std::ssize(one.tokens) - 1); }
   std::int64_t longest() const {
-    std::size_t most = 0;
-    for (const Example& one : examples_) most = std::max(most, one.tokens.size() - 1);
-    return static_cast<std::int64_t>(most);
+    std::int64_t most = 1;
+    for (const Example& one : examples_) most = std::max(most, all_inputs_of(one));
+    return most;
   }
 
   template <class Visit>
@@ -133,9 +134,9 @@ class JsonlSource : public TokenSource {
     std::size_t cut = 0, empty = 0;
     for (const Example& one : examples_) {
       const auto count = inputs_of(one);
-      cut += static_cast<std::int64_t>(one.tokens.size()) - 1 > count;
-      const auto first = one.learned.begin() + 1;
-      empty += std::find(first, first + count, 1) == first + count;
+      cut += all_inputs_of(one) > count;
+      const auto behind = one.learned.begin() + (count > 0 ? 1 + count : 0);  // of one token, or none, nothing is predicted
+      empty += std::find(one.learned.begin() + (count > 0), behind, 1) == behind;
     }
     if (cut > 0)
       log::warning(

@@ -10,6 +10,7 @@
 
 #include <ppengine/base/detail/json.hpp>
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/file.hpp>
 #include <ppengine/base/pattern.hpp>
 
 namespace ppengine::models {
@@ -39,17 +40,37 @@ std::string module_of(const std::string& parameter) {
 
 void refuse_unsupported(const JsonPlace& root) {
   if (root.string_or("peft_type", "LORA") != "LORA") root.at("peft_type").refuse("must be LORA: other adapters are not supported");
-  if (root.boolean_or("use_dora", false)) root.at("use_dora").refuse("is not supported");
+  for (const char* kind : {"use_dora", "use_qalora", "lora_bias"})
+    if (root.boolean_or(kind, false)) root.at(kind).refuse("is not supported");
   if (root.string_or("bias", "none") != "none") root.at("bias").refuse("must be none: trained biases are not supported");
-  for (const char* list : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices"})
-    if (const auto place = root.find(list); place && !place->json().empty()) place->refuse("is not supported");
+  for (const char* field : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices", "use_bdlora",
+                            "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config", "velora_config"})
+    if (const auto place = root.find(field); place && !place->json().empty()) place->refuse("is not supported");
+  // peft changes the weights beneath such an adapter when it loads it: with those of the model the result would be another.
+  const auto start = root.find("init_lora_weights");
+  if (!start || !start->json().is_string()) return;
+  for (const char* kind : {"pissa", "corda", "olora", "loftq", "lora_ga"})
+    if (start->string().starts_with(kind))
+      start->refuse(
+          fmt::format("is '{}': such an adapter belongs to changed weights; let peft convert it to plain LoRA "
+                      "(save_pretrained with path_initial_model_for_weight_conversion)",
+                      start->string()));
+}
+
+// The keys of alpha_pattern in the file's order: the first that fits a module counts.
+std::vector<std::string> alpha_patterns(const JsonPlace& root, std::string_view text) {
+  std::vector<std::string> keys;
+  const auto patterns = root.find("alpha_pattern");
+  if (!patterns || patterns->expect_object().json().empty()) return keys;
+  const auto ordered = nlohmann::ordered_json::parse(text);
+  for (const auto& [key, value] : ordered.at("alpha_pattern").items()) keys.push_back(key);
+  return keys;
 }
 
 // The value of alpha_pattern for a module: a key is a regular expression of how the name ends, as in peft.
-std::optional<double> own_alpha(const JsonPlace& root, const std::string& module) {
+std::optional<double> own_alpha(const JsonPlace& root, const std::vector<std::string>& keys, const std::string& module) {
   const auto patterns = root.find("alpha_pattern");
-  if (!patterns) return {};
-  for (const auto& [key, value] : patterns->expect_object().json().items()) try {
+  for (const std::string& key : keys) try {
       if (Pattern("alpha_pattern", "(.*\\.)?(" + key + ")").fits(module)) return patterns->at(key.c_str()).number(-1e9, 1e9);
     } catch (const ConfigError&) {
       patterns->at(key.c_str()).refuse("its name is not a regular expression that can be used");
@@ -74,10 +95,12 @@ Adapter Adapter::open(const fs::path& folder) {
   if (!fs::exists(config))
     throw FileError(fmt::format("{}: not an adapter: {} is missing; give a folder that peft or --save has written", folder.string(),
                                 adapter_config_file));
-  const nlohmann::json json = read_json(config, 1 << 24);
+  const std::string text = read_file(config, 1 << 24);
+  const nlohmann::json json = parse_json(text, config.string());
   const JsonPlace root(json, config.string());
   root.expect_object();
   refuse_unsupported(root);
+  const std::vector<std::string> patterns = alpha_patterns(root, text);
   Adapter adapter;
   adapter.folder_ = folder;
   adapter.options_.rank = root.at("r").integer(1, 1 << 20);
@@ -105,7 +128,7 @@ Adapter Adapter::open(const fs::path& folder) {
       throw FileError(fmt::format("{}: {}: lora_A has rank {}, lora_B {}", file.string(), module, a->shape[0], b->shape[1]));
     adapter.options_.targets.push_back(module);
     adapter.options_.ranks[module] = a->shape[0];
-    if (const auto alpha = own_alpha(root, module)) adapter.options_.alphas[module] = *alpha;
+    if (const auto alpha = own_alpha(root, patterns, module)) adapter.options_.alphas[module] = *alpha;
   }
   return adapter;
 }

@@ -36,7 +36,8 @@ inline bf16_bits to_bf16_at_random(float value, unsigned random) {
   return static_cast<bf16_bits>((finite ? bits + (random & 0xffffu) : bits) >> 16);
 }
 
-// Moments in bf16; copy may be null. The random bits are a hash of step and element.
+// Moments in bf16; copy may be null. The random bits are a hash of the step and of the moments themselves, not of the place: ranks that
+// have a parameter in common have it at places of their own, and must stay equal.
 KERNEL_1D adamw_narrow(float* parameter, const float* gradient, bf16_bits* moment1, bf16_bits* moment2, bf16_bits* copy, long count,
                        long chunk, float scale, float decay, float step, float root, float rest1, float beta2, float rest2, float epsilon,
                        int number) {
@@ -45,7 +46,7 @@ KERNEL_1D adamw_narrow(float* parameter, const float* gradient, bf16_bits* momen
     const float m = before + (g - before) * rest1;
     const float v = load(moment2, i) * beta2 + rest2 * g * g;
     const float p = parameter[i] * decay - step * m / (sycl::sqrt(v) / root + epsilon);
-    unsigned hash = static_cast<unsigned>(i) * 0x9E3779B9u ^ static_cast<unsigned>(number) * 0x85EBCA6Bu;
+    unsigned hash = sycl::bit_cast<unsigned>(m) * 0x9E3779B9u ^ sycl::bit_cast<unsigned>(v) ^ static_cast<unsigned>(number) * 0x85EBCA6Bu;
     hash = (hash ^ (hash >> 16)) * 0x7FEB352Du;
     hash = (hash ^ (hash >> 15)) * 0x846CA68Bu;
     hash ^= hash >> 16;

@@ -1,5 +1,5 @@
-// LoRA against peft (values from tests/models/reference/make_lora_reference.py), and .jsonl data: padded, of variable length and packed
-// runs against each other.
+// LoRA against peft (values from tests/models/reference/make_lora_reference.py), and runs on .jsonl data: padded, of variable length and
+// packed ones against each other. What such data becomes is in test_examples.cpp.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -7,7 +7,6 @@
 
 #include <ppengine/comm/threads.hpp>
 #include <ppengine/models/build.hpp>
-#include <ppengine/models/data/jsonl.hpp>
 #include <ppengine/models/files/adapter.hpp>
 #include <ppengine/runs/checkpoint.hpp>
 #include <ppengine/runs/evaluation.hpp>
@@ -163,58 +162,51 @@ BOOST_AUTO_TEST_CASE(adapters_that_do_not_fit_are_refused_by_name) {
   BOOST_TEST(contains(error_of([] { Adapter::open(folder_of("gpt2_even")); }), "adapter_config.json is missing"));
 }
 
-BOOST_AUTO_TEST_CASE(examples_become_sequences_with_targets_for_what_is_learned) {
-  const TemporaryFolder temporary;
-  const auto file = temporary.write("data.jsonl", R"({"text": "abc"}
-
-{"prompt": "ab", "completion": "cd"}
-)");
-  const auto source = open_data(file.string(), {.sequence_length = 4, .vocabulary = 256});
-  BOOST_TEST(source->sequences() == 2u);
-  std::vector<std::int32_t> inputs(4), targets(4);
-  source->read(0, inputs, targets);
-  BOOST_TEST(inputs == (std::vector<std::int32_t>{'a', 'b', 0, 0}), boost::test_tools::per_element());
-  BOOST_TEST(targets == (std::vector<std::int32_t>{'b', 'c', -100, -100}), boost::test_tools::per_element());
-  source->read(1, inputs, targets);
-  BOOST_TEST(targets == (std::vector<std::int32_t>{-100, 'c', 'd', -100}), boost::test_tools::per_element());
-  BOOST_TEST(source->used(1) == 3);
-  const auto packed = open_data(file.string(), {.sequence_length = 6, .vocabulary = 256, .pack = true});
-  BOOST_TEST(packed->sequences() == 1u);
-  inputs.resize(6), targets.resize(6);
-  packed->read(0, inputs, targets);
-  BOOST_TEST(targets == (std::vector<std::int32_t>{'b', 'c', -100, 'c', 'd', -100}), boost::test_tools::per_element());
-  packed->read_positions(0, inputs);
-  BOOST_TEST(inputs == (std::vector<std::int32_t>{0, 1, 0, 1, 2, 0}), boost::test_tools::per_element());
-}
-
-BOOST_AUTO_TEST_CASE(a_line_that_is_wrong_is_named) {
-  const TemporaryFolder temporary;
-  const auto error = [&](const std::string& line) {
-    const auto file = temporary.write("data.jsonl", "{\"text\": \"fine\"}\n\n" + line + "\n");
-    return error_of([&] { open_data(file.string(), {.sequence_length = 4, .vocabulary = 256}); });
+// As peft 0.21 takes them: the first pattern of the file that fits counts.
+BOOST_AUTO_TEST_CASE(an_adapter_is_read_as_its_configuration_says_or_refused) {
+  struct Changed : TemporaryFolder {
+    Changed(const char* key, const std::string& value) {
+      const auto from = folder_of("llama_even") / "lora";
+      auto json = nlohmann::ordered_json::parse(std::ifstream(from / "adapter_config.json"));
+      json[key] = nlohmann::ordered_json::parse(value);
+      write("adapter_config.json", json.dump());
+      std::filesystem::copy_file(from / "adapter_model.safetensors", path / "adapter_model.safetensors");
+    }
   };
-  for (const char* line :
-       {"{\"text\": ", "[1]", "{\"words\": 1}", "{\"text\": 5}", "{\"prompt\": \"a\"}", "{\"text\": \"\"}", "{\"messages\": []}"})
-    BOOST_TEST(contains(error(line), "data.jsonl: line 3"), line << ": " << error(line));
+  const Changed alphas("alpha_pattern", R"({"self_attn.v_proj": 2, "layers.0.*": 7})");
+  const Adapter adapter = Adapter::open(alphas.path);
+  BOOST_TEST(adapter.options().alphas.at("model.layers.0.self_attn.v_proj") == 2);
+  BOOST_TEST(adapter.options().alphas.at("model.layers.0.self_attn.q_proj") == 7);
+  BOOST_TEST(!adapter.options().alphas.contains("model.layers.1.self_attn.q_proj"));
+  for (const auto& [key, value] :
+       {std::pair("init_lora_weights", "\"pissa_niter_4\""), std::pair("init_lora_weights", "\"olora\""), std::pair("use_dora", "true"),
+        std::pair("lora_bias", "true"), std::pair("alora_invocation_tokens", "[1, 2]"), std::pair("modules_to_save", "[\"lm_head\"]")}) {
+    const Changed folder(key, value);
+    BOOST_TEST(contains(error_of([&] { Adapter::open(folder.path); }), std::string("adapter_config.json: ") + key), key);
+  }
+  const Changed gaussian("init_lora_weights", "\"gaussian\"");
+  BOOST_TEST(error_of([&] { Adapter::open(gaussian.path); }) == "no error");
 }
 
-BOOST_AUTO_TEST_CASE(packing_leaves_out_nothing_and_never_overfills) {
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t i = 0; i < 20000; ++i) lengths.push_back(1 + i * i % 97);
-  std::vector<int> seen(lengths.size());
-  const auto bins = pack_examples(lengths, 100);
-  std::uint64_t last_first = 0;
-  for (const auto& bin : bins) {
-    std::int64_t sum = 0;
-    for (const std::uint64_t one : bin) sum += lengths[one], ++seen[one];
-    BOOST_TEST(sum <= 100);
-    BOOST_TEST(std::ranges::is_sorted(bin));
-    BOOST_TEST(bin.front() >= last_first);
-    last_first = bin.front();
-  }
-  BOOST_TEST(std::ranges::count(seen, 1) == 20000);
-  const double full = double(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})) / 100;
-  BOOST_TEST(double(bins.size()) < 1.03 * full);
+// Batches of one example: of four, one has anything to learn.
+BOOST_AUTO_TEST_CASE(a_batch_with_nothing_to_learn_is_left_out) {
+  const TemporaryFolder temporary;
+  const auto file = temporary.write("data.jsonl",
+                                    "{\"text\": \"\"}\n{\"text\": \"x\"}\n{\"text\": \"abc\"}\n"
+                                    "{\"prompt\": \"abcdefg\", \"completion\": \"h\"}\n");
+  TrainingOptions options;
+  options.model = "demo";
+  options.data.data = file.string();
+  options.data.sequence_length = 4;
+  options.data.batch_size = 1;
+  options.steps = 3;
+  options.trainer.parallel = parallel({});
+  const Steps mixed = train(options);
+  options.data.data = temporary.write("one.jsonl", "{\"text\": \"abc\"}\n").string();
+  const Steps alone = train(options);
+  BOOST_TEST(mixed.losses == alone.losses, boost::test_tools::per_element());
+  options.data.data = temporary.write("none.jsonl", "{\"text\": \"\"}\n{\"text\": \"\"}\n").string();
+  BOOST_TEST(contains(error_of([&] { train(options); }), "no example has anything to learn"));
 }
 
 // Each run sees every example once: eight bytes' examples in sequences of their own, or packed.
@@ -282,6 +274,26 @@ BOOST_AUTO_TEST_CASE(lora_over_a_packed_base) {
   }
   options.adapter.clear();
   BOOST_TEST(contains(error_of([&] { train(options); }), "it goes with --lora-rank or --adapter"));
+}
+
+// Ranks that have a parameter in common (norms of tensor-parallel ranks, a tied embedding) round its moments alike: a checkpoint, which
+// holds one of them, goes on bit for bit.
+BOOST_AUTO_TEST_CASE(narrow_moments_go_on_bit_for_bit_where_ranks_share_a_parameter) {
+  for (const auto& [name, layout] :
+       {std::pair("llama_even", Layout{"1f1b", 1, 1, 2, 0, 2}), std::pair("gpt2_tied", Layout{"1f1b", 2, 1, 1, 0, 2})}) {
+    const TemporaryFolder temporary;
+    TrainingOptions options = ten_steps(name, layout);
+    options.trainer.optimizer.state_type = ops::Type::bf16;
+    const Steps whole = train(options);
+    options.steps = 6;
+    options.save = (temporary.path / "half").string();
+    train(options);
+    options.steps = 10;
+    options.resume = options.save;
+    const Steps rest = train(options);
+    BOOST_REQUIRE_EQUAL(rest.losses.size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i) BOOST_TEST(rest.losses[i] == whole.losses[i + 6], name << ", step " << i + 7);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(adafactor_is_resumed_as_if_it_had_gone_on) {
