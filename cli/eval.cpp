@@ -22,6 +22,7 @@ struct EvalFlags {
   DataFlags data;
   WeightFlags weights;
   ProgramFlags program;
+  std::string cache_type = "f32";
   bool json = false;
 
   void run() {
@@ -29,7 +30,8 @@ struct EvalFlags {
     options.parallel = parallel.options(options.data.batch_size);
     options.weights = weights.get();
     options.program = program.choice;
-    const bool compares = options.weights.format != ops::WeightFormat::f32;
+    options.cache_in_bytes = cache_type == "int8";
+    const bool compares = options.weights.format != ops::WeightFormat::f32 || options.cache_in_bytes;
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {}", done, plural(of, "sequence"))); };
     runs::EvaluationResult result, exact;
@@ -39,6 +41,7 @@ struct EvalFlags {
       if (!compares) return;
       runs::EvaluationOptions plain = options;  // the same with f32 weights, for the difference
       plain.weights = {};
+      plain.cache_in_bytes = false;
       plain.logits.clear();
       plain.ask.clear();
       const runs::EvaluationResult its = runs::run_evaluation(plain, world);
@@ -52,6 +55,7 @@ struct EvalFlags {
       if (result.sums > 0) line.update({{"accuracy", accuracy}, {"sums", result.sums}});
       if (compares)
         line.update({{"weights", ops::name_of(options.weights.format)},
+                     {"cache", cache_type},
                      {"f32_perplexity", exact.perplexity()},
                      {"perplexity_difference", result.perplexity() - exact.perplexity()}});
       if (!result.answer.empty()) line["answer"] = result.answer;
@@ -60,7 +64,8 @@ struct EvalFlags {
     }
     print_result("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
-      print_result("{} weights: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
+      print_result("{} weights{}: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
+                   options.cache_in_bytes ? ", int8 keys and values" : "",
                    result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
     if (result.sums > 0)
       print_result("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
@@ -89,6 +94,11 @@ void add_eval(CLI::App& app) {
       ->type_name("DIR");
   flags->data.add(*command, true);
   flags->weights.add(*command);
+  command
+      ->add_option("--cache-type", flags->cache_type,
+                   "int8: over a cache of keys and values as bytes, as generate and serve have it, with the perplexity that it costs (default f32)")
+      ->check(CLI::IsMember({"f32", "int8"}))
+      ->group("Weights");
   flags->parallel.add(*command, Use::evaluation);
   command->add_option("--sequences", flags->options.sequences, "Sequences to read (default: all of a file, 64 of made-up data)")
       ->check(CLI::Range(1L, 1L << 40));

@@ -94,12 +94,22 @@ void Decoder::prepare_step(int64_t sequences) { prepare({.sequences = sequences}
 
 std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
                                   int64_t whole) {
+  return prefill(output ? Output::one_row : Output::none, group, sequence, position, length, ids, whole);
+}
+
+std::span<float> Decoder::read(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids, int64_t whole) {
+  const std::span<float> rows = prefill(Output::all, group, sequence, position, length, ids, whole);
+  return rows.first(rows.size() / ids_.size() * static_cast<size_t>(length));  // without those that pad
+}
+
+std::span<float> Decoder::prefill(Output output, int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids,
+                                  int64_t whole) {
   PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity &&
                   sequence < options_.sequences);
   ids_.assign(static_cast<size_t>(padded(position, length)), 0);
   std::ranges::copy(ids, ids_.begin());
   const auto first = static_cast<int32_t>(position);
-  return run({.output = output ? Output::one_row : Output::none,
+  return run({.output = output,
               .group = group,
               .first = sequence,
               .length = static_cast<int64_t>(ids_.size()),

@@ -39,6 +39,8 @@ class Decoder {
   std::span<float> prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
                            int64_t whole = 0);
   void prepare(int64_t position, int64_t length, bool output);
+  // As prefill(), with the output of every token [length, width].
+  std::span<float> read(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids, int64_t whole = 0);
   // One more token of sequences of a group, from `first` on as many as there are positions, at these positions; compiled once per number. A
   // sequence that takes no part has any id and a position behind its tokens: what is written there is overwritten when the sequence gets so
   // far. On the last ranks: the graph's output [sequences, width] in f32, valid until the next call; empty elsewhere.
@@ -75,6 +77,8 @@ class Decoder {
   };
   MicrobatchRange range_of(const Call& call) const { return {call.group * options_.sequences + call.first, call.sequences, call.length}; }
   void prepare(const Call& call);
+  std::span<float> prefill(Output output, int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids,
+                           int64_t whole);
   std::span<float> run(const Call& call);
   // The inputs of a call.
   void fill(StageRuntime& stage, const Call& call);

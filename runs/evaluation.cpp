@@ -17,6 +17,7 @@
 #include <ppengine/models/files/parameters.hpp>
 #include <ppengine/models/files/safetensors_writer.hpp>
 #include <ppengine/models/files/weights.hpp>
+#include <ppengine/runs/cached_evaluation.hpp>
 #include <ppengine/runs/generation.hpp>
 #include <ppengine/runs/program.hpp>
 #include <ppengine/runs/training/addition_answers.hpp>
@@ -72,6 +73,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
   if (models::Program::is_program(options.model)) return run_program_evaluation(options, world);
   refuse_flags_of_programs(options.program);
   if (!options.outputs.empty()) throw ConfigError("--outputs goes with programs (FILE.pt2); for other models give --logits");
+  if (options.cache_in_bytes) return run_cached_evaluation(options, world);
   const bool adds = options.data.data == "task:addition";
   if (!options.ask.empty() && !adds) throw ConfigError("--ask goes with --data task:addition: it asks a model that has learned to add");
   if (!options.ask.empty() && !models::addition::parse_question(options.ask))

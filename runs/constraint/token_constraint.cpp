@@ -57,16 +57,18 @@ void TokenConstraint::apply(std::span<float> logits) {
     kept_.push_back(logits[static_cast<std::size_t>(id)]);
   };
   for (std::size_t i = 0; i < allowed.tokens.size(); ++i)
-    if (!tight || allowed.distances[i] <= room) keep(allowed.tokens[i]);
+    if ((!tight || allowed.distances[i] <= room) && !ends(allowed.tokens[i])) keep(allowed.tokens[i]);
   if (over || automaton_.accepts(state_) || ids.empty())
     for (const std::int32_t id : end_ids_) keep(id);
   std::ranges::fill(logits, -std::numeric_limits<float>::infinity());
   for (std::size_t i = 0; i < ids.size(); ++i) logits[static_cast<std::size_t>(ids[i])] = kept_[i];
 }
 
+bool TokenConstraint::ends(std::int32_t token) const { return std::ranges::find(end_ids_, token) != end_ids_.end(); }
+
 bool TokenConstraint::accept(std::int32_t token) {
   --left_;
-  if (state_ == Automaton::dead || static_cast<std::size_t>(token) >= tokens_.size()) return true;
+  if (ends(token) || state_ == Automaton::dead || static_cast<std::size_t>(token) >= tokens_.size()) return true;
   for (const char byte : tokens_.bytes(token)) state_ = automaton_.next(state_, static_cast<unsigned char>(byte));
   return state_ == Automaton::dead || !automaton_.can_go_on(state_);
 }

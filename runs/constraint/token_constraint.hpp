@@ -30,6 +30,7 @@ class TokenConstraint final : public LogitMask {
     std::int64_t farthest = 0;
   };
   const Allowed& allowed_now();
+  bool ends(std::int32_t token) const;  // such a token is no part of the text, whatever its bytes are
 
   const TokenTrie& tokens_;
   Automaton automaton_;

@@ -106,9 +106,11 @@ bool Completion::choose(std::size_t index, const Choice& choice) {
     (setup_.request.stream ? state.unsent : state.tokens).push_back(std::move(token));
   }
   std::string piece;
-  if (state.decoder)
+  // Text that follows a schema ends before the token that ends it, also where that is not one of those that are never shown.
+  const bool ends = !setup_.request.schema.empty() && std::ranges::find(setup_.end_ids, choice.token) != setup_.end_ids.end();
+  if (state.decoder && !ends)
     piece = state.stops.push(state.decoder->push(choice.token));
-  else
+  else if (!state.decoder)
     piece = fmt::format("{}{}", state.text.empty() ? "" : " ", choice.token);
   state.text += piece;
   const std::string seen = shown(state, piece);

@@ -2,6 +2,8 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+
 #include "run.hpp"
 
 using ppengine::test::Outcome;
@@ -49,6 +51,28 @@ BOOST_AUTO_TEST_CASE(bench_measures_tensor_parallel_ranks_with_narrow_weights_to
   const auto json = nlohmann::json::parse(outcome.out);
   BOOST_TEST(json.at("decode_tokens_per_second").get<double>() > 0);
   BOOST_TEST(json.at("cache_bytes").size() == 2u);
+}
+
+// A second way to the same number: the loss without a cache. 255 steps for keys and values change it, and not by much.
+BOOST_AUTO_TEST_CASE(eval_says_what_keys_and_values_in_bytes_cost) {
+  double first = 0;
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--pp", "2"}, {"--tp", "2"}}) {
+    std::vector<std::string> words{"eval", "--model", folder, "--data", "synthetic", "--sequences", "3", "--cache-type", "int8", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    const auto json = nlohmann::json::parse(outcome.out);
+    const double perplexity = json.at("perplexity").get<double>(), exact = json.at("f32_perplexity").get<double>();
+    BOOST_TEST(json.at("cache") == "int8");
+    BOOST_TEST(json.at("perplexity_difference").get<double>() == perplexity - exact);
+    BOOST_TEST(std::abs(perplexity / exact - 1) < 1e-2);
+    BOOST_TEST(perplexity != exact);
+    if (first == 0) first = perplexity;
+    BOOST_TEST(std::abs(perplexity / first - 1) < 1e-5);
+  }
+  const Outcome refused = run({"eval", "--model", folder, "--data", "synthetic", "--cache-type", "int8", "--dp", "2"});
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST((refused.err.find("--cache-type: with a cache there is one copy of the model") != std::string::npos), refused.err);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_prompts_are_refused_in_one_line) {

@@ -142,4 +142,28 @@ BOOST_AUTO_TEST_CASE(random_tokens_give_json_that_fits_into_its_tokens) {
   }
 }
 
+// As in folders whose end token is an ordinary one, which no JSON may hold: it would end there.
+BOOST_AUTO_TEST_CASE(a_token_that_ends_the_text_is_chosen_at_the_end_alone) {
+  const TokenTrie tokens(byte_tokenizer());
+  const SchemaGrammar grammar = schema_grammar({{"type", "integer"}, {"minimum", 10}});
+  const auto token_of = [&](const std::string& text) {
+    std::int32_t id = 0;
+    while (tokens.bytes(id) != text) ++id;
+    return id;
+  };
+  const std::int32_t seven = token_of("7"), eight = token_of("8");
+  TokenConstraint constraint(tokens, grammar, {seven}, 20);
+  const auto allowed = [&](std::int32_t id) {
+    std::vector<float> logits(tokens.size());
+    constraint.apply(logits);
+    return std::isfinite(logits[static_cast<std::size_t>(id)]);
+  };
+  BOOST_TEST((allowed(eight) && !allowed(seven)));
+  constraint.accept(eight);
+  BOOST_TEST((allowed(eight) && !allowed(seven)));  // 8 is too small
+  constraint.accept(eight);
+  BOOST_TEST((allowed(eight) && allowed(seven)));  // and here it is the end
+  BOOST_TEST(constraint.accept(seven));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
