@@ -122,6 +122,7 @@ struct ppengine::comm::nccl::Opaque {
   std::shared_ptr<Shared> shared;
   int rank;
   uint64_t collectives = 0;
+  bool aborted = false;
 };
 
 namespace {
@@ -139,14 +140,20 @@ thread_local std::vector<Step> steps;
 thread_local std::vector<std::pair<Stream*, std::function<void()>>> others;
 thread_local Stream* step_stream = nullptr;
 
-// All sends and receives of a group are under way at once. Once a communicator is aborted, as with the real library, nothing of it touches
-// memory any more: whoever owned it may be gone.
+// Once one rank has aborted, nothing touches memory any more: whoever owned it may be gone. But the kernels of the others end only when
+// they abort too, as with the real library.
+void end_with(nccl::Comm comm, std::unique_lock<std::mutex>& lock) {
+  changed.wait(lock, [&] { return comm->aborted; });
+}
+
+// All sends and receives of a group are under way at once.
 void carry_out(const std::vector<Step>& group) {
   std::vector<std::unique_ptr<Piece>> offered;
   std::unique_lock lock(mutex);
-  const bool& aborted = group.front().comm->shared->aborted;
+  const nccl::Comm comm = group.front().comm;
+  const bool& aborted = comm->shared->aborted;
   if (fails()) changed.wait(lock, [&] { return aborted; });
-  if (aborted) return;
+  if (aborted) return end_with(comm, lock);
   for (const Step& step : group)
     if (step.sends) {
       offered.push_back(std::make_unique<Piece>(step.data, step.bytes));
@@ -157,13 +164,16 @@ void carry_out(const std::vector<Step>& group) {
     if (step.sends) continue;
     auto& waiting = step.comm->shared->offers[{step.peer, step.comm->rank}];
     changed.wait(lock, [&] { return !waiting.empty() || aborted; });
-    if (aborted) return;
+    if (aborted) return end_with(comm, lock);
     std::memcpy(step.data, waiting.front()->data, std::min(step.bytes, waiting.front()->bytes));
     waiting.front()->taken = true;
     waiting.pop_front();
     changed.notify_all();
   }
-  for (const auto& piece : offered) changed.wait(lock, [&] { return piece->taken || aborted; });
+  for (const auto& piece : offered) {
+    changed.wait(lock, [&] { return piece->taken || aborted; });
+    if (!piece->taken) return end_with(comm, lock);
+  }
 }
 
 void flush() {
@@ -178,7 +188,7 @@ Result meet(nccl::Comm comm, const void* in, void* out, nccl::NativeStream strea
     std::unique_lock lock(mutex);
     Shared& shared = *comm->shared;
     if (fails()) changed.wait(lock, [&] { return shared.aborted; });
-    if (shared.aborted) return;
+    if (shared.aborted) return end_with(comm, lock);
     Meeting& meeting = shared.meetings[sequence];
     meeting.in.resize(static_cast<size_t>(shared.ranks));
     meeting.out.resize(static_cast<size_t>(shared.ranks));
@@ -190,6 +200,7 @@ Result meet(nccl::Comm comm, const void* in, void* out, nccl::NativeStream strea
       changed.notify_all();
     }
     changed.wait(lock, [&] { return meeting.done || shared.aborted; });
+    if (!meeting.done) return end_with(comm, lock);
     if (++meeting.left == shared.ranks) shared.meetings.erase(sequence);
   });
   flush();
@@ -224,7 +235,7 @@ Result ncclCommAbort(nccl::Comm comm) {
   const std::lock_guard lock(mutex);
   static auto& kept = *new std::vector<nccl::Comm>;  // its streams may still refer to it
   kept.push_back(comm);
-  comm->shared->aborted = true;
+  comm->aborted = comm->shared->aborted = true;
   changed.notify_all();
   return nccl::success;
 }
