@@ -65,8 +65,8 @@ struct EvalFlags {
     print_result("loss {:.6f}  perplexity {:.4f}  over {}\n", result.loss(), result.perplexity(), plural(result.valid_tokens, "token"));
     if (compares)
       print_result("{} weights{}: perplexity {:+.4f} ({:+.3f} %) against {:.4f} with f32\n", ops::name_of(options.weights.format),
-                   options.cache_in_bytes ? ", int8 keys and values" : "",
-                   result.perplexity() - exact.perplexity(), 100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
+                   options.cache_in_bytes ? ", int8 keys and values" : "", result.perplexity() - exact.perplexity(),
+                   100 * (result.perplexity() / exact.perplexity() - 1), exact.perplexity());
     if (result.sums > 0)
       print_result("accuracy {:.1f} %: {} of {} sums that training never showed\n", 100 * accuracy, result.right_sums, result.sums);
     if (!result.answer.empty()) print_result("{}\n", result.answer);
@@ -95,8 +95,9 @@ void add_eval(CLI::App& app) {
   flags->data.add(*command, true);
   flags->weights.add(*command);
   command
-      ->add_option("--cache-type", flags->cache_type,
-                   "int8: over a cache of keys and values as bytes, as generate and serve have it, with the perplexity that it costs (default f32)")
+      ->add_option(
+          "--cache-type", flags->cache_type,
+          "int8: over a cache of keys and values as bytes, as generate and serve have it, with the perplexity that it costs (default f32)")
       ->check(CLI::IsMember({"f32", "int8"}))
       ->group("Weights");
   flags->parallel.add(*command, Use::evaluation);

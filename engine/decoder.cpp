@@ -102,8 +102,8 @@ std::span<float> Decoder::read(int group, int64_t sequence, int64_t position, in
   return rows.first(rows.size() / ids_.size() * static_cast<size_t>(length));  // without those that pad
 }
 
-std::span<float> Decoder::prefill(Output output, int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids,
-                                  int64_t whole) {
+std::span<float> Decoder::prefill(Output output, int group, int64_t sequence, int64_t position, int64_t length,
+                                  std::span<const int32_t> ids, int64_t whole) {
   PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity &&
                   sequence < options_.sequences);
   ids_.assign(static_cast<size_t>(padded(position, length)), 0);

@@ -16,7 +16,7 @@
 namespace ppengine::runs {
 namespace {
 
-constexpr std::int64_t chunk = 128;           // tokens that go in at once
+constexpr std::int64_t chunk = 128;             // tokens that go in at once
 constexpr std::int64_t made_up_sequences = 64;  // as evaluation without a cache reads of data that has no end
 
 double cross_entropy(std::span<const float> logits, std::int32_t target) {
@@ -66,7 +66,8 @@ EvaluationResult run_cached_evaluation(const EvaluationOptions& options, comm::C
     for (std::int64_t at = 0; at < length; at += how.chunk) {
       const std::int64_t count = std::min(how.chunk, length - at);
       const auto first = static_cast<std::size_t>(at);
-      const std::span<const float> logits = decoder.read(0, 0, at, count, std::span(inputs).subspan(first, static_cast<std::size_t>(count)), length);
+      const std::span<const float> logits =
+          decoder.read(0, 0, at, count, std::span(inputs).subspan(first, static_cast<std::size_t>(count)), length);
       if (logits.empty() || !counts) continue;
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const std::int32_t target = targets[first + i];

@@ -29,11 +29,11 @@ struct EvaluationOptions {
   std::string adapter;  // folder of a LoRA adapter; empty: none
   DataChoice data;
   engine::ParallelOptions parallel;
-  ops::WeightStorage weights;  // how the linears' weights are stored
+  ops::WeightStorage weights;   // how the linears' weights are stored
   bool cache_in_bytes = false;  // over keys and values as bytes, as generation with them
-  std::int64_t sequences = 0;  // 0: all of a file, 64 of made-up data
-  std::string logits;          // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
-  std::string ask;             // a sum for the model of the addition task to answer: "23+58"
+  std::int64_t sequences = 0;   // 0: all of a file, 64 of made-up data
+  std::string logits;           // file for the tensor "logits" [sequences, length, vocabulary]; empty: none
+  std::string ask;              // a sum for the model of the addition task to answer: "23+58"
   std::function<void(std::int64_t done, std::int64_t of)> progress;  // sequences, on rank 0
 };
 

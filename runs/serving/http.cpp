@@ -276,18 +276,17 @@ void Session::have_body(Code error) {
   ++shared_.answering;
   auto reply = std::make_shared<SessionReply>(shared_from_this(), message.keep_alive(), request.method == "HEAD", message.version() >= 11);
   watch();
-  asio::post(shared_.options.is_slow(request) ? shared_.slow_worker : shared_.workers,
-             [&shared = shared_, request = std::move(request), reply = std::move(reply)] {
-               try {
-                 shared.handler(request, reply);
-               } catch (const std::exception& failed) {
-                 log::error(fmt::format("{} {}: {}", request.method, request.path, failed.what()));
-                 reply->send(
-                     500, "application/json",
-                     R"({"error":{"message":"internal error; the server's log has more","type":"server_error","param":null,"code":null}})",
-                     {});
-               }
-             });
+  asio::post(shared_.options.is_slow(request) ? shared_.slow_worker : shared_.workers, [&shared = shared_, request = std::move(request),
+                                                                                        reply = std::move(reply)] {
+    try {
+      shared.handler(request, reply);
+    } catch (const std::exception& failed) {
+      log::error(fmt::format("{} {}: {}", request.method, request.path, failed.what()));
+      reply->send(500, "application/json",
+                  R"({"error":{"message":"internal error; the server's log has more","type":"server_error","param":null,"code":null}})",
+                  {});
+    }
+  });
 }
 
 }  // namespace
