@@ -102,7 +102,8 @@ BOOST_AUTO_TEST_CASE(a_row_of_a_linear_has_the_same_bits_in_any_company) {
     const auto w = numbers(static_cast<size_t>(in * out), 3), x = numbers(static_cast<size_t>(most_few_rows * in), 4);
     const auto linear = [&](int64_t first, int64_t rows) {
       std::vector<float> dst(static_cast<size_t>(rows * out));
-      decode_loops()->linear(plain_step(x.data() + first * in, w.data(), nullptr, dst.data(), in, out, in), WeightFormat::f32, rows, 0, out);
+      decode_loops()->linear(plain_step(x.data() + first * in, w.data(), nullptr, dst.data(), in, out, in), WeightFormat::f32, rows, 0,
+                             out);
       return dst;
     };
     std::vector<float> alone;
