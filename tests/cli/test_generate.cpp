@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(bench_measures_tensor_parallel_ranks_with_narrow_weights_to
 BOOST_AUTO_TEST_CASE(eval_says_what_keys_and_values_in_bytes_cost) {
   double first = 0;
   for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--pp", "2"}, {"--tp", "2"}}) {
-    std::vector<std::string> words{"eval", "--model", folder, "--data", "synthetic", "--sequences", "3", "--cache-type", "int8", "--json"};
+    std::vector<std::string> words{"eval", "--model", "tiny", "--data", "synthetic", "--sequences", "2", "--cache-type", "int8", "--json"};
     words.insert(words.end(), more.begin(), more.end());
     const Outcome outcome = run(words);
     BOOST_REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(eval_says_what_keys_and_values_in_bytes_cost) {
     if (first == 0) first = perplexity;
     BOOST_TEST(std::abs(perplexity / first - 1) < 1e-5);
   }
-  const Outcome refused = run({"eval", "--model", folder, "--data", "synthetic", "--cache-type", "int8", "--dp", "2"});
+  const Outcome refused = run({"eval", "--model", "tiny", "--data", "synthetic", "--cache-type", "int8", "--dp", "2"});
   BOOST_TEST(refused.code == 2);
   BOOST_TEST((refused.err.find("--cache-type: with a cache there is one copy of the model") != std::string::npos), refused.err);
 }

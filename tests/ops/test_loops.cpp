@@ -95,6 +95,27 @@ BOOST_AUTO_TEST_CASE(linears_over_few_rows_in_every_storage) {
   }
 }
 
+// Below and above the widths up to which weights are fetched again for every few rows.
+BOOST_AUTO_TEST_CASE(a_row_of_a_linear_has_the_same_bits_in_any_company) {
+  constexpr int64_t out = 21;
+  for (const int64_t in : {101, 1024, 1500}) {
+    const auto w = numbers(static_cast<size_t>(in * out), 3), x = numbers(static_cast<size_t>(most_few_rows * in), 4);
+    const auto linear = [&](int64_t first, int64_t rows) {
+      std::vector<float> dst(static_cast<size_t>(rows * out));
+      decode_loops()->linear(plain_step(x.data() + first * in, w.data(), nullptr, dst.data(), in, out, in), WeightFormat::f32, rows, 0,
+                             out);
+      return dst;
+    };
+    std::vector<float> alone;
+    for (int64_t row = 0; row < most_few_rows; ++row) {
+      const auto one = linear(row, 1);
+      alone.insert(alone.end(), one.begin(), one.end());
+      const auto together = linear(0, row + 1);
+      BOOST_TEST((together == alone), "rows " << row + 1 << " of " << in);
+    }
+  }
+}
+
 // q · step + least, q from 0 to 15; inputs rounded as ops/cpu/loops_steps.hpp says.
 BOOST_AUTO_TEST_CASE(linears_with_four_bits_over_rows_of_bytes) {
   for (const auto& [in, out, group] : {std::tuple<int64_t, int64_t, int64_t>(300, 13, 32), {256, 6, 128}, {96, 70, 64}, {20, 5, 32}}) {
