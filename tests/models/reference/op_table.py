@@ -20,6 +20,14 @@ def setitem(x, s):
     return y
 
 
+def bounds(x, s):
+    """What has a gradient at the very places where functions bend."""
+    v = x - x.detach() + T([-3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
+    return torch.cat([F.hardtanh(v), F.hardswish(v), F.relu6(v), F.hardsigmoid(v), F.relu(v), v.clamp(-1, 1), v.abs(), v ** 0, F.elu(v), F.leaky_relu(v),
+                      torch.copysign(v, T(-1.0)), F.hinge_embedding_loss(v, -torch.ones_like(v), reduction="none"), F.softshrink(v, 1.0), F.hardshrink(v, 1.0),
+                      F.threshold(v, 1.0, 2.0), F.margin_ranking_loss(v, T(1.0).expand_as(v), torch.ones_like(v), reduction="none")], 1)
+
+
 def experts(x, s):
     """Rows by the matrix of one of three experts each, as transformers has it."""
     import transformers.integrations.moe  # noqa: F401
@@ -217,4 +225,5 @@ each(ROWS, pairs=lambda x, s: ((x.flatten(1) @ x.flatten(1).T * 0.1).softmax(1) 
      histc=lambda x, s: x * torch.histc(s.ids.float(), 4, 0, 3)[:, None], experts=experts, dropout_inside=lambda x, s: F.dropout(x * 1, 0.0, inplace=True) * 2)
 # Products with zeros among their factors, rows of one value, and rows without any.
 each(ROWS, prod_zeros=lambda x, s: F.relu(x).prod(2) + F.relu(x + 0.4).prod(1).sum(1, keepdim=True), prod_zeros_all=lambda x, s: x * (F.relu(x[0, :, 0]) + 0.1).prod(),
-     std_same=lambda x, s: x.sum(1) + x[:, :1].expand(-1, 4, 6).std(1), lse_none=lambda x, s: x.masked_fill(s.mask[:, :, :1], -torch.inf).logsumexp(2).clamp(min=-50))
+     std_same=lambda x, s: x.sum(1) + x[:, :1].expand(-1, 4, 6).std(1), lse_none=lambda x, s: x.masked_fill(s.mask[:, :, :1], -torch.inf).logsumexp(2).clamp(min=-50),
+     bounds=bounds)
