@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -62,6 +63,34 @@ std::vector<NodeId> places(const Graph& graph) {
   std::vector<NodeId> found;
   for (NodeId node : ids_between(NodeId(1), graph.nodes().end_id()))
     if (!cut_name(graph, node).empty()) found.push_back(node);
+  return found;
+}
+
+// Buffers that a run changes are held by nodes without inputs whose value nobody reads (TensorBuilder::batch_norm, set_state): such a
+// buffer belongs to one stage, with the node before its first holder and the one behind that writes it.
+std::vector<bool> tears_state(const Graph& graph) {
+  std::vector<bool> read(graph.values().size(), false), found(graph.nodes().size() + 1, false);
+  for (const Node& node : graph.nodes())
+    for (Value value : node.inputs) read[value.index()] = true;
+  std::map<ParameterId, std::pair<NodeId, NodeId>> held;
+  for (NodeId i : graph.nodes().ids()) {
+    const Node& node = graph.nodes()[i];
+    if (!node.inputs.empty() || node.parameters.empty() || read[node.output.index()] || node.output == graph.output_value()) continue;
+    const bool written = i + 1 < graph.nodes().end_id() && graph.nodes()[i + 1].op->changes_state();
+    for (ParameterId id : node.parameters) {
+      auto& [first, last] = held.try_emplace(id, i, i).first->second;
+      last = written ? i + 1 : i;
+    }
+  }
+  for (const auto& [id, place] : held) {
+    NodeId first = place.first;
+    for (NodeId i : ids_between(NodeId(0), first))
+      if (std::ranges::find(graph.nodes()[i].parameters, id) != graph.nodes()[i].parameters.end()) {  // read before
+        first = i + 1;
+        break;
+      }
+    for (NodeId i : ids_between(first, place.second + 1)) found[i.index()] = true;
+  }
   return found;
 }
 
@@ -128,10 +157,13 @@ std::vector<StageCut> split_everywhere(const Graph& graph) { return make_stages(
 
 std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVector<NodeId, double>& node_costs) {
   auto candidates = places(graph);
+  const auto tears = tears_state(graph);
+  std::erase_if(candidates, [&](NodeId node) { return tears[node.index()]; });
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));
   if (static_cast<size_t>(stages) > candidates.size() + 1) {  // fewer modules than stages: between any two nodes
     candidates.resize(std::max<size_t>(graph.nodes().size(), 1) - 1);
     std::iota(candidates.begin(), candidates.end(), NodeId(1));
+    std::erase_if(candidates, [&](NodeId node) { return tears[node.index()]; });
   }
   if (static_cast<size_t>(stages) > candidates.size() + 1)
     throw ConfigError(fmt::format("the model can be cut into at most {} stages, not {}: use fewer --stages or a deeper model",

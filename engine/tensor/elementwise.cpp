@@ -204,9 +204,25 @@ TensorRef TensorBuilder::reduce(const TensorRef& from, std::vector<int> dims, bo
         spec.code = fmt::format("      r0 = v0 * {};\n", number_text(scale));
         emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {diff}, {full});
       } else if (what == Reduction::product) {
-        spec.inputs = {access_of(src, src.shape, samples), of_result, of_result};
-        spec.code = "      r0 = v2 * v1 / v0;\n";
-        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {emit.input(0), emit.output(), diff}, {full});
+        // Of the elements beside a single zero the product of the others; of two zeros nothing.
+        const Access of_src = access_of(src, src.shape, samples);
+        const auto over_group = [&](const char* code, Reduction how) {
+          ReduceSpec group{.kept = {}, .reduced = {}, .inputs = {{of_src.offset, {}, 'f'}}, .code = code, .what = how};
+          for (bool reduces : {false, true})
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+              if (gone[i] != reduces) continue;
+              (reduces ? group.reduced : group.kept).push_back(sizes[i]);
+              group.inputs[0].strides.push_back(of_src.strides[i]);
+            }
+          const BufferId made = emit.workspace(static_cast<std::size_t>(count_of(kept).at(samples)) * sizeof(float));
+          emit_launch(emit, false, make_reduce(emit.kernels(), std::move(group)), {emit.input(0)}, {made});
+          return made;
+        };
+        const BufferId zeros = over_group("const float x = v0 == 0 ? 1.0f : 0.0f;", Reduction::sum),
+                       others = over_group("const float x = v0 == 0 ? 1.0f : v0;", Reduction::product);
+        spec.inputs = {of_src, of_result, of_result, of_result};
+        spec.code = "      r0 = v1 == 0 ? v3 * v2 / v0 : v1 == 1 && v0 == 0 ? v3 * v2 : 0.0f;\n";
+        emit_launch(emit, false, make_map(emit.kernels(), std::move(spec)), {emit.input(0), zeros, others, diff}, {full});
       } else {  // evenly over all elements that are the largest, as PyTorch's amax
         const BufferId ties = emit.workspace(static_cast<std::size_t>(count_of(kept).at(samples)) * sizeof(float));
         const Access of_src = access_of(src, src.shape, samples);

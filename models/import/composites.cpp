@@ -241,8 +241,11 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     return one(how == 0 ? each : how == 1 ? build_.mean(each, {}, false) : build_.sum(each, {}, false));
   };
   const auto floats = [&](const char* name) { return cast(in.tensor(name), 'f'); };
-  const auto above_zero = [&](const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs) {
-    for (std::string& gradient : gradients) gradient = gradient.empty() ? "" : fmt::format("({}) > 0 ? {} : 0.0f", value, gradient);
+  // At zero itself there is a gradient, as clamp_min has it.
+  const auto above_zero = [&](const std::string& value, std::vector<std::string> gradients, std::vector<TensorRef> inputs,
+                              bool strict = false) {
+    for (std::string& gradient : gradients)
+      gradient = gradient.empty() ? "" : fmt::format("({}) {} 0 ? {} : 0.0f", value, strict ? ">" : ">=", gradient);
     return build_.apply(fmt::format("({0}) > 0 ? ({0}) : 0.0f", value), std::move(gradients), std::move(inputs));
   };
   if (op == "cosine_similarity") {
@@ -258,7 +261,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     const TensorRef near = cosine(a, floats("input2"), a.rank() - 1, 1e-8);
     const std::string margin = number_text(in.number("margin", 0.0));
     return reduced(build_.apply(fmt::format("$1 > 0 ? 1.0f - $0 : $0 > {0} ? $0 - {0} : 0.0f", margin),
-                                {fmt::format("$1 > 0 ? -$g : $0 > {} ? $g : 0.0f", margin), ""}, {near, target}));
+                                {fmt::format("$1 > 0 ? -$g : $0 >= {} ? $g : 0.0f", margin), ""}, {near, target}));
   }
   if (op == "triplet_margin_loss") {
     const double p = in.number("p", 2.0), eps = in.number("eps", 1e-6);
@@ -275,7 +278,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
   if (op == "hinge_embedding_loss") {
     const std::string margin = number_text(in.number("margin", 1.0));
     return reduced(build_.apply(fmt::format("$1 > 0 ? $0 : $0 < {0} ? {0} - $0 : 0.0f", margin),
-                                {fmt::format("$1 > 0 ? $g : $0 < {} ? -$g : 0.0f", margin), ""}, {floats("self"), in.tensor("target")}));
+                                {fmt::format("$1 > 0 ? $g : $0 <= {} ? -$g : 0.0f", margin), ""}, {floats("self"), in.tensor("target")}));
   }
   if (op == "soft_margin_loss")
     return reduced(
@@ -323,7 +326,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_composites(const std::stri
     const Dim classes = x.shape.back(), rows = count_of({x.shape.begin(), x.shape.end() - 1});
     const TensorRef flat = build_.reshape(x, {rows, classes}), by = build_.reshape(target, {rows, 1});
     const std::string margin = number_text(in.number("margin", 1.0)), scale = number_text(1.0 / double(classes.fixed));
-    TensorRef over = above_zero("$0 - $1 + " + margin, {"$g", "-$g"}, {flat, gather(flat, by, 1)});
+    TensorRef over = above_zero("$0 - $1 + " + margin, {"$g", "-$g"}, {flat, gather(flat, by, 1)}, true);
     if (in.number("p", 1.0) == 2.0) over = build_.apply("$0 * $0", {"2.0f * $g * $0"}, {over});
     if (in.has("weight")) over = build_.apply("$0 * $1", {"$g * $1", ""}, {over, index(in.tensor("weight"), {by})});
     const TensorRef others = build_.apply("$1 == $2 ? 0.0f : $0 * " + scale, {"$1 == $2 ? 0.0f : $g * " + scale, "", ""},

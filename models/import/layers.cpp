@@ -142,9 +142,11 @@ std::optional<std::vector<TensorRef>> Lowering::lower_layers(const std::string& 
   if (op == "logsumexp") {
     const TensorRef x = build_.dense(build_.read(in.tensor("self")));
     const auto dims = in.dims("dim", x.rank());
-    const TensorRef most = build_.reduce(x, dims, true, engine::Reduction::largest);
+    // Of nothing but infinities they stay what they are, without a gradient.
+    const TensorRef most =
+        build_.apply("sycl::fabs($0) < __builtin_inff() ? $0 : 0.0f", {""}, {build_.reduce(x, dims, true, engine::Reduction::largest)});
     const TensorRef total = build_.sum(build_.apply("sycl::exp($0 - $1)", {"$g * $r", ""}, {x, most}), dims, true);
-    return one(build_.reshape(build_.apply("$0 + sycl::log($1)", {"", "$g / $1"}, {most, total}), in.out_shape()));
+    return one(build_.reshape(build_.apply("$0 + sycl::log($1)", {"", "$1 > 0 ? $g / $1 : 0.0f"}, {most, total}), in.out_shape()));
   }
   if (op == "conv1d" || op == "conv2d" || op == "conv3d" || op == "conv_transpose1d" || op == "conv_transpose2d" ||
       op == "conv_transpose3d" || op == "convolution") {

@@ -65,7 +65,7 @@ const std::map<std::string, Line>& unary() {
       {"hardsigmoid", {"$0 <= -3.0f ? 0.0f : $0 >= 3.0f ? 1.0f : $0 / 6.0f + 0.5f", {"$0 > -3.0f && $0 < 3.0f ? $g / 6.0f : 0.0f"}}},
       {"hardswish",
        {"$0 <= -3.0f ? 0.0f : $0 >= 3.0f ? $0 : $0 * ($0 + 3.0f) / 6.0f",
-        {"$0 < -3.0f ? 0.0f : $0 <= 3.0f ? $g * ($0 / 3.0f + 0.5f) : $g"}}},
+        {"$0 <= -3.0f ? 0.0f : $0 < 3.0f ? $g * ($0 / 3.0f + 0.5f) : $g"}}},
       {"mish",
        {"$0 * sycl::tanh(soft_plus($0))",
         {"$g * (sycl::tanh(soft_plus($0)) + $0 * logistic($0) * (1.0f - sycl::tanh(soft_plus($0)) * sycl::tanh(soft_plus($0))))"}}},
@@ -110,7 +110,7 @@ const std::map<std::string, Line>& binary() {
       {"remainder", {"floor_mod($0, $1)", {"$g", ""}}},
       {"logaddexp",
        {"($0 > $1 ? $0 : $1) + sycl::log1p(sycl::exp(-sycl::fabs($0 - $1)))", {"$g * logistic($0 - $1)", "$g * logistic($1 - $0)"}}},
-      {"copysign", {"sycl::copysign($0, $1)", {"$r == $0 ? $g : -$g", ""}}},
+      {"copysign", {"sycl::copysign($0, $1)", {"$0 == 0 ? 0.0f : $r == $0 ? $g : -$g", ""}}},
       {"ldexp", {"(float)$0 * sycl::exp2((float)$1)", {"$g * sycl::exp2((float)$1)", ""}}},
       {"hypot", {"sycl::hypot($0, $1)", {"$r > 0 ? $g * $0 / $r : 0.0f", "$r > 0 ? $g * $1 / $r : 0.0f"}}},
       {"xlogy", {"$0 == 0 ? 0.0f : $0 * sycl::log($1)", {"$g * sycl::log($1)", "$g * $0 / $1"}}},
@@ -172,6 +172,7 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
       if (type != 'f') return build_.apply(fmt::format("int_power($0, {})", static_cast<int>(p)), {""}, {x}, type);
       if (p == 2.0) return build_.apply("$0 * $0", {"2.0f * $g * $0"}, {cast(x, 'f')});
       if (p == 3.0) return build_.apply("$0 * $0 * $0", {"3.0f * $g * $0 * $0"}, {cast(x, 'f')});
+      if (p == 0.0) return build_.apply("1.0f", {"0.0f"}, {cast(x, 'f')});
       if (p == 1.0) return build_.apply("$0", {"$g"}, {cast(x, 'f')});
       if (p == 0.5) return build_.apply("sycl::sqrt($0)", {"$g * 0.5f / $r"}, {cast(x, 'f')});
       if (p == std::floor(p) && std::abs(p) < 64)
@@ -180,7 +181,8 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
       return build_.apply(fmt::format("sycl::pow($0, {})", n(p)), {fmt::format("$g * {} * sycl::pow($0, {})", n(p), n(p - 1))},
                           {cast(x, 'f')});
     }
-    return build_.apply("sycl::pow($0, $1)", {"$g * $1 * sycl::pow($0, $1 - 1.0f)", "$0 > 0 ? $g * $r * sycl::log($0) : 0.0f"},
+    return build_.apply("sycl::pow($0, $1)",
+                        {"$1 == 0 ? 0.0f : $g * $1 * sycl::pow($0, $1 - 1.0f)", "$0 > 0 ? $g * $r * sycl::log($0) : 0.0f"},
                         {floats("self"), floats("exponent")});
   }
   if (op == "neg") return build_.apply("-$0", {"-$g"}, {in.tensor("self")}, type);
@@ -260,7 +262,7 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     return build_.apply(fmt::format("$0 > {} ? $0 : {}", limit, value), {fmt::format("$0 > {} ? $g : 0.0f", limit)}, {in.tensor("self")});
   }
   if (op == "clamp" || op == "clip" || op == "hardtanh" || op == "clamp_min" || op == "clamp_max") {
-    const bool hard = op == "hardtanh";
+    const bool hard = op == "hardtanh";  // which has no gradient at its bounds; clamp has
     if (in.is_tensor("min") || in.is_tensor("max")) {
       TensorRef x = in.tensor("self");
       if (in.has("min")) x = build_.apply("$0 < $1 ? $1 : $0", {"$0 < $1 ? 0.0f : $g", "$0 < $1 ? $g : 0.0f"}, {x, in.tensor("min")}, type);
@@ -271,10 +273,10 @@ std::optional<TensorRef> Lowering::lower_pointwise(const std::string& op, const 
     const auto high = hard ? std::optional(in.number("max_val", 1.0)) : in.number("max");
     const auto t = [&](double v) { return type == 'f' ? n(v) : std::to_string(static_cast<std::int64_t>(v)); };
     std::string value = "$0", inside;
-    if (low) value = fmt::format("($0 < {0} ? {0} : {1})", t(*low), value), inside = fmt::format("$0 >= {}", t(*low));
+    if (low) value = fmt::format("($0 < {0} ? {0} : {1})", t(*low), value), inside = fmt::format("$0 {} {}", hard ? ">" : ">=", t(*low));
     if (high)
       value = fmt::format("($0 > {0} ? {0} : {1})", t(*high), value),
-      inside += fmt::format("{}$0 <= {}", inside.empty() ? "" : " && ", t(*high));
+      inside += fmt::format("{}$0 {} {}", inside.empty() ? "" : " && ", hard ? "<" : "<=", t(*high));
     return build_.apply(value, {inside.empty() ? "$g" : inside + " ? $g : 0.0f"}, {in.tensor("self")}, type);
   }
   if (op == "where" && in.has("other"))

@@ -60,7 +60,7 @@ std::optional<std::vector<TensorRef>> Lowering::lower_indexing(const std::string
       const std::string part = "((float)$1 - " + number_text(correction) + ")";
       out = build_.apply("$0 / " + part, {"$g / " + part, ""}, {out, number});
     }
-    if (op.starts_with("std")) out = build_.apply("sycl::sqrt($0)", {"$g * 0.5f / $r"}, {out});
+    if (op.starts_with("std")) out = build_.apply("sycl::sqrt($0)", {"$r > 0 ? $g * 0.5f / $r : 0.0f"}, {out});
     std::vector<TensorRef> results{out};
     if (op.ends_with("_mean")) results.push_back(build_.reshape(middle, out.shape));
     return results;

@@ -79,7 +79,7 @@ bool jumps(const std::string& name) {
   static const std::set<std::string> some{
       "threshold", "hardshrink",   "floor",       "round",   "round2",     "trunc",   "frac",     "fmod",          "remainder",
       "div_floor", "div_trunc",    "norm0",       "argmax",  "argmin_all", "any",     "all",      "count_nonzero", "to_int",
-      "bucketize", "searchsorted", "scatter_src", "logical", "logical2",   "signbit", "copysign", "sign"};
+      "bucketize", "searchsorted", "scatter_src", "logical", "logical2",   "signbit", "copysign", "sign",          "bounds"};
   return some.contains(name);
 }
 

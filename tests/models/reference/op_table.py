@@ -20,6 +20,26 @@ def setitem(x, s):
     return y
 
 
+def bounds(x, s):
+    """What has a gradient at the very places where functions bend."""
+    v = x - x.detach() + T([-3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
+    return torch.cat([F.hardtanh(v), F.hardswish(v), F.relu6(v), F.hardsigmoid(v), F.relu(v), v.clamp(-1, 1), v.abs(), v ** 0, F.elu(v), F.leaky_relu(v),
+                      torch.copysign(v, T(-1.0)), F.hinge_embedding_loss(v, -torch.ones_like(v), reduction="none"), F.softshrink(v, 1.0), F.hardshrink(v, 1.0),
+                      F.threshold(v, 1.0, 2.0), F.margin_ranking_loss(v, T(1.0).expand_as(v), torch.ones_like(v), reduction="none")], 1)
+
+
+def experts(x, s):
+    """Rows by the matrix of one of three experts each, as transformers has it."""
+    import transformers.integrations.moe  # noqa: F401
+    rows, ids = x.reshape(-1, 6), s.ids[:, :4].reshape(-1) % 3
+    sorted_ids, order = torch.sort(ids)
+    ends = torch.histc(sorted_ids.float(), bins=3, min=0, max=2).cumsum(0, dtype=torch.int32)
+    out = torch.ops.transformers.grouped_mm_fallback(rows[order], s.w3.flatten()[:72].view(3, 6, 4), ends)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.shape[0])
+    return out[back].view(-1, 4, 4)
+
+
 # x: the op's own tensor, trained. s: what all share. s.ids: [B, 6] integers 0..3; s.k: [B] likewise; s.mask: [B, 4, 6] booleans; s.y: [B, 4, 6] in 0..1;
 # s.grid, s.grid3: [B, ...] places for grid_sample; s.w1, s.w2, s.w3, s.b3: weights; s.img: [B, 3, 5, 4].
 each(ROWS, relu=lambda x, s: F.relu(x), silu=lambda x, s: F.silu(x), mish=lambda x, s: F.mish(x), elu=lambda x, s: F.elu(x, 0.7), selu=lambda x, s: F.selu(x),
@@ -196,3 +216,14 @@ each(ROWS, empty_cat=lambda x, s: torch.cat([x[:, 1:1], x, F.relu(x[:, 4:])], 1)
      empty_stack=lambda x, s: x[:, 1] + torch.stack([x[:, 0:0], x[:, 4:]], 2).sum((1, 2)), empty_split=lambda x, s: sum(p.sum(1) for p in x.split([0, 3, 1], 1)),
      empty_where=lambda x, s: x[:, 1] + torch.where(x[:, :0] > 0, x[:, :0], 0.5).cumsum(1).sum(1), empty_einsum=lambda x, s: x[:, 0] + torch.einsum("bti,btj->bj", x[:, :0], x[:, 4:]),
      roll_batch_far=lambda x, s: x.roll(-6, 0), roll_batch_rows=lambda x, s: x.roll((3, 1), (0, 1)))
+# Samples with each other: sizes that grow with the square of the batch.
+each(ROWS, pairs=lambda x, s: ((x.flatten(1) @ x.flatten(1).T * 0.1).softmax(1) @ x.flatten(1)).view_as(x),
+     pairs_loss=lambda x, s: x * F.cross_entropy(x.flatten(1) @ s.y.flatten(1).T, torch.arange(x.shape[0])),
+     pairs_masked=lambda x, s: x * (x[:, 0] @ x[:, 1].T).masked_fill(torch.eye(x.shape[0], dtype=torch.bool), -torch.inf).softmax(1)[:, :1].unsqueeze(2),
+     pairs_flat=lambda x, s: x * (x[:, 0] @ s.y[:, 0].T).flatten()[1:].square().mean(),
+     pairs_apart=lambda x, s: (x[:, None] - x[None]).tanh().sum(1), repeat_batch=lambda x, s: x * x[0].repeat(x.shape[0], 1, 1),
+     histc=lambda x, s: x * torch.histc(s.ids.float(), 4, 0, 3)[:, None], experts=experts, dropout_inside=lambda x, s: F.dropout(x * 1, 0.0, inplace=True) * 2)
+# Products with zeros among their factors, rows of one value, and rows without any.
+each(ROWS, prod_zeros=lambda x, s: F.relu(x).prod(2) + F.relu(x + 0.4).prod(1).sum(1, keepdim=True), prod_zeros_all=lambda x, s: x * (F.relu(x[0, :, 0]) + 0.1).prod(),
+     std_same=lambda x, s: x.sum(1) + x[:, :1].expand(-1, 4, 6).std(1), lse_none=lambda x, s: x.masked_fill(s.mask[:, :, :1], -torch.inf).logsumexp(2).clamp(min=-50),
+     bounds=bounds)

@@ -336,7 +336,7 @@ def twins():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.tower = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.0, inplace=True), nn.Linear(36, 6))
+            self.tower = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.0, inplace=True), nn.Linear(36, 6))
             self.token, self.head, self.gate = nn.Parameter(torch.randn(1, 1, 6)), nn.Linear(6, 2), nn.Parameter(torch.tensor(0.4))
         def forward(self, a, b):
             h = torch.cat([self.token.repeat(a.shape[0], 2, 1), torch.stack([self.tower(a), self.tower(b)], 1)], 1)
