@@ -276,6 +276,23 @@ BOOST_AUTO_TEST_CASE(lora_over_a_packed_base) {
   BOOST_TEST(contains(error_of([&] { train(options); }), "it goes with --lora-rank or --adapter"));
 }
 
+// Stages are balanced by measuring modules one by one: a linear without bias has packed weights and nothing else.
+BOOST_AUTO_TEST_CASE(a_packed_base_without_biases_is_balanced_over_stages) {
+  TrainingOptions options = ten_steps("llama_tied", {});
+  options.lora.rank = 2;
+  options.lora.targets = {"q_proj"};
+  options.steps = 2;
+  options.weights.format = ops::WeightFormat::int8;
+  const Steps one = train(options);
+  options.trainer.parallel = parallel({"1f1b", 2, 1, 1, 0, 2});
+  options.trainer.parallel.balance = engine::Balance::measured;
+  const Steps two = train(options);
+  BOOST_REQUIRE_EQUAL(two.losses.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(two.losses[i] == one.losses[i], boost::test_tools::tolerance(2e-5));
+  options.lora.targets = {"lm_head"};
+  BOOST_TEST(contains(error_of([&] { train(options); }), "lm_head has its weight from elsewhere"));
+}
+
 // Ranks that have a parameter in common (norms of tensor-parallel ranks, a tied embedding) round its moments alike: a checkpoint, which
 // holds one of them, goes on bit for bit.
 BOOST_AUTO_TEST_CASE(narrow_moments_go_on_bit_for_bit_where_ranks_share_a_parameter) {
