@@ -161,6 +161,10 @@ std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std:
       wanted = true;
       used[i] = 1;
     }
+    // A term beside a tied head alone could not be added to its weight, which is the embedding's too.
+    if (wanted && !graph.find_parameter(node.module + ".weight"))
+      throw ConfigError(fmt::format(
+          "--lora-targets: {} has its weight from elsewhere (a tied embedding), and no adapter of its own; choose others", node.module));
     if (wanted) found.push_back(node.module);
   }
   for (size_t i = 0; i < targets.size(); ++i)

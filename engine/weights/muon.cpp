@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/elementwise.hpp>
@@ -19,6 +21,12 @@ ops::Tensor turned(ops::Tensor matrix) {
   std::swap(matrix.shape[0], matrix.shape[1]);
   std::swap(matrix.strides[0], matrix.strides[1]);
   return matrix;
+}
+
+// To the nearest bf16, of two the even one.
+float rounded(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u);
 }
 
 bool is_hidden_matrix(const ParameterInfo& info) {
@@ -48,6 +56,8 @@ MuonUpdates::MuonUpdates(ModelRank& model, const OptimizerOptions& options, Whol
   next_ = room(largest);
   gram_ = room(smaller_side * smaller_side);
   polynomial_ = room(smaller_side * smaller_side);
+  narrow_ = ops::Buffer(model.device(), static_cast<size_t>(std::max(largest, smaller_side * smaller_side)) * ops::size_of(ops::Type::bf16),
+                        &model.memory());
   scratch_ = ops::Buffer(model.device(), ops::reduce_workspace() + ops::buffer_alignment, &model.memory());
   ops::Stream stream(model.device());
   stream.zero(ahead_.data(), ahead_.bytes());  // what lies between matrices travels too
@@ -68,25 +78,37 @@ MuonUpdates::Products& MuonUpdates::products(int64_t rows, int64_t columns, bool
   return found;
 }
 
+// torch.optim.Muon iterates in bf16, and its result shows that in the second digit: products are rounded here where they are there.
+void MuonUpdates::round(ops::Stream& stream, ops::Buffer& values, int64_t count) {
+  ops::cast(stream, ops::Type::f32, values.data(), ops::Type::bf16, narrow_.data(), count);
+  ops::cast(stream, ops::Type::bf16, narrow_.data(), ops::Type::f32, values.data(), count);
+}
+
 // matrix_ becomes nearly orthogonal: x <- a x + (b A + c A A) x with A = x xᵀ, from a norm of one on.
 void MuonUpdates::orthogonalise(ops::Stream& stream, int64_t rows, int64_t columns, bool transposed) {
   const int64_t count = rows * columns, square = rows * rows;
-  float* const norm = scratch_.as<float>();
-  ops::sum_squares(stream, matrix_.as<float>(), norm, count, scratch_.at(ops::buffer_alignment));
-  float squares = 0;
-  stream.copy(&squares, norm, sizeof(float));
+  float* const squares = scratch_.as<float>();
+  round(stream, matrix_, count);
+  ops::sum_squares(stream, matrix_.as<float>(), squares, count, scratch_.at(ops::buffer_alignment));
+  float sum = 0;
+  stream.copy(&sum, squares, sizeof(float));
   stream.wait();
-  ops::scale(stream, ops::Type::f32, matrix_.data(), 1.0f / std::max(std::sqrt(squares), smallest_norm), count);
+  const float norm = rounded(std::max(std::sqrt(sum), smallest_norm));
+  ops::scale(stream, ops::Type::f32, matrix_.data(), 1.0f / norm, count);
+  round(stream, matrix_, count);
   Products& product = products(rows, columns, transposed);
   for (int i = 0; i < iterations; ++i) {
     product.gram->run(stream, matrix_.data(), matrix_.data(), gram_.data());
+    round(stream, gram_, square);
     stream.copy(polynomial_.data(), gram_.data(), static_cast<size_t>(square) * sizeof(float));
     ops::scale(stream, ops::Type::f32, polynomial_.data(), b, square);
     product.square->run(stream, gram_.data(), gram_.data(), polynomial_.data());
+    round(stream, polynomial_, square);
     stream.copy(next_.data(), matrix_.data(), static_cast<size_t>(count) * sizeof(float));
     ops::scale(stream, ops::Type::f32, next_.data(), a, count);
     product.step->run(stream, polynomial_.data(), matrix_.data(), next_.data());
     std::swap(matrix_, next_);
+    round(stream, matrix_, count);
   }
 }
 

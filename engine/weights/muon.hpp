@@ -1,4 +1,4 @@
-// Muon: matrices of hidden layers are updated by their orthogonalised momentum. As torch.optim.Muon, but computed in f32.
+// Muon: matrices of hidden layers are updated by their orthogonalised momentum. As torch.optim.Muon.
 #pragma once
 
 #include <map>
@@ -26,13 +26,14 @@ class MuonUpdates {
   };
   Products& products(int64_t rows, int64_t columns, bool transposed);
   void add_momentum(ops::Stream& stream, float* kept, const float* gradient, float* ahead, int64_t count, double gradient_scale);
+  void round(ops::Stream& stream, ops::Buffer& values, int64_t count);
   void orthogonalise(ops::Stream& stream, int64_t rows, int64_t columns, bool transposed);
 
   ModelRank& model_;
   OptimizerOptions options_;
   std::map<std::tuple<int64_t, int64_t, bool>, Products> products_;
   WholeParameters& whole_;
-  ops::Buffer ahead_, matrix_, next_, gram_, polynomial_, scratch_;
+  ops::Buffer ahead_, matrix_, next_, gram_, polynomial_, narrow_, scratch_;
 };
 
 }  // namespace ppengine::engine

@@ -96,17 +96,19 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
   PPENGINE_ASSERT(!packed || (!training && !sharded() && compute == ops::Type::f32));
   value_count_ = layout_.count;
   size_t bucket = 0, packed_bytes = 0;
+  bool behind = false;  // the values: packed ones, of which a stage may have no others
   for (const FlatPlace& place : layout_.places) {
     while (place.offset >= layout_.buckets[bucket].end) ++bucket;
     const ParameterInfo& info = graph.parameters()[place.id];
     const ops::WeightStorage storage = storage_of(info);
     const bool narrow = storage.format != ops::WeightFormat::f32;
-    if (info.is_packed() && !packed && packed_bytes == 0) {  // from here on packed ones lie behind the values
+    if (info.is_packed() && !packed && !behind) {
       PPENGINE_ASSERT(!sharded() && compute == ops::Type::f32);
+      behind = true;
       value_count_ = place.offset;
       packed_bytes = ops::align_up(place.offset * sizeof(float));
     }
-    const bool apart = packed || packed_bytes > 0;
+    const bool apart = packed || behind;
     PPENGINE_ASSERT(packed || narrow == apart);
     const auto stored = narrow ? ops::WeightLayout::out_in : storage_layout(*device, info);
     ParameterRange range{place.id, place.offset, place.count, info.linear_weight && stored != info.file_layout, 0, 0, bucket};

@@ -151,7 +151,9 @@ void Adapter::check(const engine::Graph& graph) const {
   for (const auto& [name, tensor] : tensors_) {
     const std::string module = module_of(name);
     const engine::ParameterId id = graph.find_parameter(module + ".weight");
-    if (!id) throw FileError(fmt::format("{}: tensor '{}': the model has no linear {}", tensor->file, tensor->name, module));
+    if (!id)
+      throw FileError(fmt::format("{}: tensor '{}': the model has no linear {}{}", tensor->file, tensor->name, module,
+                                  module.ends_with("lm_head") ? " of its own: its head is tied to the embedding" : ""));
     const engine::ParameterInfo& info = graph.parameters()[id];
     const bool out_in = info.file_layout == ops::WeightLayout::out_in, is_a = name.ends_with(".lora_A.weight");
     const std::int64_t in = info.whole_shape()[out_in ? 1 : 0], out = info.whole_shape()[out_in ? 0 : 1];

@@ -160,6 +160,7 @@ BOOST_AUTO_TEST_CASE(adapters_that_do_not_fit_are_refused_by_name) {
   BOOST_TEST(contains(error("gpt2_even", "llama_even"), "the model has no linear model.layers.0"));
   BOOST_TEST(error("llama_even", "llama_even") == "no error");
   BOOST_TEST(contains(error_of([] { Adapter::open(folder_of("gpt2_even")); }), "adapter_config.json is missing"));
+  BOOST_TEST(contains(error_of([] { open_model((folder_of("llama_even") / "lora").string()); }), "is an adapter and no model"));
 }
 
 // As peft 0.21 takes them: the first pattern of the file that fits counts.
@@ -276,6 +277,23 @@ BOOST_AUTO_TEST_CASE(lora_over_a_packed_base) {
   BOOST_TEST(contains(error_of([&] { train(options); }), "it goes with --lora-rank or --adapter"));
 }
 
+// Stages are balanced by measuring modules one by one: a linear without bias has packed weights and nothing else.
+BOOST_AUTO_TEST_CASE(a_packed_base_without_biases_is_balanced_over_stages) {
+  TrainingOptions options = ten_steps("llama_tied", {});
+  options.lora.rank = 2;
+  options.lora.targets = {"q_proj"};
+  options.steps = 2;
+  options.weights.format = ops::WeightFormat::int8;
+  const Steps one = train(options);
+  options.trainer.parallel = parallel({"1f1b", 2, 1, 1, 0, 2});
+  options.trainer.parallel.balance = engine::Balance::measured;
+  const Steps two = train(options);
+  BOOST_REQUIRE_EQUAL(two.losses.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(two.losses[i] == one.losses[i], boost::test_tools::tolerance(2e-5));
+  options.lora.targets = {"lm_head"};
+  BOOST_TEST(contains(error_of([&] { train(options); }), "lm_head has its weight from elsewhere"));
+}
+
 // Ranks that have a parameter in common (norms of tensor-parallel ranks, a tied embedding) round its moments alike: a checkpoint, which
 // holds one of them, goes on bit for bit.
 BOOST_AUTO_TEST_CASE(narrow_moments_go_on_bit_for_bit_where_ranks_share_a_parameter) {
@@ -294,6 +312,29 @@ BOOST_AUTO_TEST_CASE(narrow_moments_go_on_bit_for_bit_where_ranks_share_a_parame
     BOOST_REQUIRE_EQUAL(rest.losses.size(), 4u);
     for (std::size_t i = 0; i < 4; ++i) BOOST_TEST(rest.losses[i] == whole.losses[i + 6], name << ", step " << i + 7);
   }
+}
+
+// optimizers.json: tests/models/reference/make_optimizer_reference.py. Muon iterates in bf16: where sums are added in another order, a
+// number may be rounded otherwise.
+BOOST_AUTO_TEST_CASE(ten_steps_of_other_optimizers_as_pytorch) {
+  const auto expected = nlohmann::json::parse(std::ifstream(data_folder() / "pytorch" / "optimizers.json"));
+  for (const char* name : {"gpt2_even", "llama_even"})
+    for (const char* kind : {"muon", "adafactor", "sgd"})
+      for (const Layout& layout : {Layout{}, Layout{"zbvzerobubble", 2, 1, 1, 4, 4}, Layout{"1f1b", 1, 2, 1, 0, 2, true}}) {
+        TrainingOptions options = ten_steps(name, layout);
+        options.trainer.optimizer.kind = engine::parse_optimizer(kind);
+        options.trainer.optimizer.beta2 = 0.999;
+        options.trainer.optimizer.momentum = 0.9;
+        options.trainer.grad_clip = 0;
+        options.lr.peak = 1e-2;
+        const Steps steps = train(options);
+        const auto& reference = expected.at(name).at(kind);
+        BOOST_REQUIRE_EQUAL(steps.losses.size(), 10u);
+        for (std::size_t i = 0; i < 10; ++i) {
+          BOOST_TEST(steps.losses[i] == reference.at("losses")[i].get<double>(), boost::test_tools::tolerance(2e-4));
+          BOOST_TEST(steps.norms[i] == reference.at("norms")[i].get<double>(), boost::test_tools::tolerance(5e-3));
+        }
+      }
 }
 
 BOOST_AUTO_TEST_CASE(adafactor_is_resumed_as_if_it_had_gone_on) {

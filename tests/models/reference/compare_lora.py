@@ -15,12 +15,14 @@ LAYOUTS = {"one": [], "pp2": ["--pp", "2", "--microbatches", "2"], "dp2": ["--dp
            "tp2": ["--tp", "2", "--microbatches", "1"], "zb": ["--pp", "2", "--stages", "4", "--schedule", "interleavedzerobubble", "--microbatches", "4"],
            "pp2tp2": ["--pp", "2", "--tp", "2", "--microbatches", "2"]}
 TARGETS = {"gpt2": [["c_attn"], ["c_attn", "c_proj"], ["c_fc", "c_proj"], r".*\.h\.[12]\.(attn|mlp)\.c_proj"],
-           "llama": [["q_proj", "v_proj"], ["k_proj", "o_proj", "down_proj"], "all-linear", r"model\.layers\.[0-2]\.self_attn\.[qo]_proj"]}
+           "llama": [["q_proj", "v_proj"], ["k_proj", "o_proj", "down_proj"], "all-linear", r"model\.layers\.[0-2]\.self_attn\.[qo]_proj"],
+           "phi3": [["qkv_proj", "o_proj"], ["gate_up_proj", "down_proj"], "all-linear"],
+           "gpt_neox": [["query_key_value"], ["dense", "dense_4h_to_h"], ["dense_h_to_4h"], "all-linear"]}
 
 
 def draw_adapter(family, pick):
     r = pick([1, 2, 3, 8])
-    options = dict(r=r, lora_alpha=pick([1, 4, 6, 16]), use_rslora=pick([True, False]), target_modules=pick(TARGETS["gpt2" if family == "gpt2" else "llama"]))
+    options = dict(r=r, lora_alpha=pick([1, 4, 6, 16]), use_rslora=pick([True, False]), target_modules=pick(TARGETS.get(family, TARGETS["llama"])))
     if family == "gpt2": options["fan_in_fan_out"] = True
     if pick([True, False, False]): options["rank_pattern"] = {pick([r".*\.1\..*", "c_proj" if family == "gpt2" else "v_proj"]): 5}
     if pick([True, False, False]): options["alpha_pattern"] = {pick([r".*\.2\..*", "c_attn" if family == "gpt2" else "q_proj"]): 3}

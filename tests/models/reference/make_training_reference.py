@@ -92,4 +92,4 @@ def main():
         make_bf16(name, torch.tensor(tokens))
 
 
-main()
+if __name__ == "__main__": main()
