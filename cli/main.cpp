@@ -11,6 +11,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/base/printable.hpp>
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/comm/versions.hpp>
@@ -148,7 +149,7 @@ void quiet_onednn() {
 int report(const char* text, ExitCode code) {
   // Not fmt::print, which throws when stderr is closed: nothing would catch that here.
   std::fputs("ppengine: ", stderr);
-  std::fputs(text, stderr);
+  std::fputs(printable(text).c_str(), stderr);
   std::fputs("\n", stderr);
   return static_cast<int>(code);
 }

@@ -45,9 +45,9 @@ void refuse_unsupported(const JsonPlace& root) {
     if (const auto place = root.find(list); place && !place->json().empty()) place->refuse("is not supported");
 }
 
-// The value of alpha_pattern for a module: a key is a regular expression of how the name ends, as in peft.
-std::optional<double> own_alpha(const JsonPlace& root, const std::string& module) {
-  const auto patterns = root.find("alpha_pattern");
+// The value of alpha_pattern or rank_pattern for a module: a key is a regular expression of how the name ends, as in peft.
+std::optional<double> own_value(const JsonPlace& root, const char* pattern, const std::string& module) {
+  const auto patterns = root.find(pattern);
   if (!patterns) return {};
   for (const auto& [key, value] : patterns->expect_object().json().items()) try {
       if (std::regex_match(module, std::regex("(.*\\.)?(" + key + ")"))) return patterns->at(key.c_str()).number(-1e9, 1e9);
@@ -105,7 +105,10 @@ Adapter Adapter::open(const fs::path& folder) {
       throw FileError(fmt::format("{}: {}: lora_A has rank {}, lora_B {}", file.string(), module, a->shape[0], b->shape[1]));
     adapter.options_.targets.push_back(module);
     adapter.options_.ranks[module] = a->shape[0];
-    if (const auto alpha = own_alpha(root, module)) adapter.options_.alphas[module] = *alpha;
+    // A configuration of other tensors has another scale too.
+    if (const auto rank = own_value(root, "rank_pattern", module).value_or(double(adapter.options_.rank)); rank != double(a->shape[0]))
+      throw FileError(fmt::format("{}: {}: lora_A has rank {}, {} says {}", file.string(), module, a->shape[0], adapter_config_file, rank));
+    if (const auto alpha = own_value(root, "alpha_pattern", module)) adapter.options_.alphas[module] = *alpha;
   }
   return adapter;
 }
