@@ -8,6 +8,7 @@
 #include <iostream>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
@@ -170,6 +171,10 @@ int main(int argc, char** argv) {
     code = cli::report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     code = cli::report("out of memory", ExitCode::failed);
+  } catch (const std::system_error& e) {
+    const bool limited = e.code() == std::errc::resource_unavailable_try_again;  // what pthread_create says
+    code = cli::report(limited ? "no thread can be started: a limit on threads or memory is reached (ulimit -u, ulimit -v)" : e.what(),
+                       ExitCode::failed);
   } catch (const std::exception& e) {
     code = cli::report(e.what(), ExitCode::failed);
   }
