@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/printable.hpp>
 
 namespace ppengine::log {
 namespace {
@@ -41,7 +42,7 @@ void write(Level severity, std::string_view text) {
   if (current_sink) return current_sink(severity, text);
   // Not fmt::print: it throws when stderr is closed, and a line of the log must never end a run.
   const std::string prefix = severity <= Level::warning ? fmt::format("{}: ", names[static_cast<int>(severity)]) : "";
-  std::fputs(fmt::format("ppengine: {}{}\n", prefix, text).c_str(), stderr);
+  std::fputs(fmt::format("ppengine: {}{}\n", prefix, printable(text)).c_str(), stderr);
 }
 
 }  // namespace ppengine::log

@@ -8,9 +8,11 @@
 #include <iostream>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/base/printable.hpp>
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/launch/stop_signals.hpp>
 #include <ppengine/comm/versions.hpp>
@@ -148,7 +150,7 @@ void quiet_onednn() {
 int report(const char* text, ExitCode code) {
   // Not fmt::print, which throws when stderr is closed: nothing would catch that here.
   std::fputs("ppengine: ", stderr);
-  std::fputs(text, stderr);
+  std::fputs(printable(text).c_str(), stderr);
   std::fputs("\n", stderr);
   return static_cast<int>(code);
 }
@@ -169,6 +171,10 @@ int main(int argc, char** argv) {
     code = cli::report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     code = cli::report("out of memory", ExitCode::failed);
+  } catch (const std::system_error& e) {
+    const bool limited = e.code() == std::errc::resource_unavailable_try_again;  // what pthread_create says
+    code = cli::report(limited ? "no thread can be started: a limit on threads or memory is reached (ulimit -u, ulimit -v)" : e.what(),
+                       ExitCode::failed);
   } catch (const std::exception& e) {
     code = cli::report(e.what(), ExitCode::failed);
   }

@@ -280,6 +280,7 @@ void TrainFlags::run(CLI::App& command) {
     grace_seconds = grace;
   }
   std::signal(SIGPIPE, SIG_IGN);  // who has read enough of the results must not cost the checkpoint
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow (ulimit -f) is an error with a message
   std::optional<Dashboard> page;
   if (options.observe) page.emplace(dashboard, options.trainer.parallel.schedule, parallel.dp * parallel.tp);
   // What comes with every step is results with --json, else progress.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/printable.hpp>
 #include <ppengine/base/version.hpp>
 #include <ppengine/comm/launch.hpp>
 #include <ppengine/comm/limited.hpp>
@@ -47,7 +48,7 @@ void tell(const std::exception& error, bool lost, const std::function<std::strin
   const auto* peer = dynamic_cast<const CommError*>(&error);
   if (lost && when_lost && peer && peer->position().empty()) text += " (between two steps)";
   const std::string more = lost && when_lost ? when_lost() : std::string();
-  print_note("ppengine: {}{}{}\n", text, more.empty() ? "" : "; ", more);
+  print_note("ppengine: {}{}{}\n", printable(text), more.empty() ? "" : "; ", more);
 }
 
 // Ends a rank after an error. All ranks end by the same cause, so one of them tells it: rank 0, or rank 1 when rank 0

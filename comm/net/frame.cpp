@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <ppengine/base/error.hpp>
+#include <ppengine/base/printable.hpp>
 
 namespace ppengine::comm::net {
 namespace {
@@ -97,9 +98,7 @@ std::string Unpacker::text() { return std::string(take(static_cast<std::size_t>(
 std::string printable(std::string text) {
   constexpr std::size_t most = 16384;
   if (text.size() > most) text = text.substr(0, most) + "...";
-  for (char& c : text)
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) c = '?';
-  return text;
+  return ppengine::printable(text);
 }
 
 }  // namespace ppengine::comm::net

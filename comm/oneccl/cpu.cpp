@@ -10,6 +10,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/comm/oneccl/baseline.hpp>
+#include <ppengine/comm/oneccl/descriptors.hpp>
 #include <ppengine/comm/oneccl/group.hpp>
 #include <ppengine/comm/oneccl/quiet.hpp>
 #include <ppengine/comm/process/module.hpp>
@@ -182,6 +183,7 @@ Communicator* make(const ModuleInput& input) {
   auto process = std::make_shared<Process>();
   process->rendezvous = input.rendezvous;
   process->pmi = std::make_unique<PmiServer>(input.rendezvous, pmi_process_mapping(input.hosts));
+  allow_descriptors();
   process->pmi->set_environment();
   set_defaults(input);
   const int rank = input.environment.rank, size = input.environment.size;

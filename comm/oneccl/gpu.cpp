@@ -11,6 +11,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/nccl/communicator.hpp>
 #include <ppengine/comm/nccl/lane.hpp>
+#include <ppengine/comm/oneccl/descriptors.hpp>
 #include <ppengine/comm/oneccl/quiet.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
 
@@ -204,6 +205,7 @@ extern "C" ppengine::comm::Communicator* ppengine_make_communicator(const ppengi
       setenv("CCL_LOG_LEVEL", "error", 1);
       quiet.emplace();
     }
+    comm::oneccl::allow_descriptors();
     ccl::init();
   }
   static const comm::nccl::Api api = comm::nccl::oneccl_api(*input.options.device);

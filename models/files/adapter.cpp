@@ -57,21 +57,21 @@ void refuse_unsupported(const JsonPlace& root) {
                       start->string()));
 }
 
-// The keys of alpha_pattern in the file's order: the first that fits a module counts.
-std::vector<std::string> alpha_patterns(const JsonPlace& root, std::string_view text) {
+// The keys of alpha_pattern or rank_pattern in the file's order: the first that fits a module counts.
+std::vector<std::string> keys_of(const JsonPlace& root, const char* field, std::string_view text) {
   std::vector<std::string> keys;
-  const auto patterns = root.find("alpha_pattern");
+  const auto patterns = root.find(field);
   if (!patterns || patterns->expect_object().json().empty()) return keys;
   const auto ordered = nlohmann::ordered_json::parse(text);
-  for (const auto& [key, value] : ordered.at("alpha_pattern").items()) keys.push_back(key);
+  for (const auto& [key, value] : ordered.at(field).items()) keys.push_back(key);
   return keys;
 }
 
-// The value of alpha_pattern for a module: a key is a regular expression of how the name ends, as in peft.
-std::optional<double> own_alpha(const JsonPlace& root, const std::vector<std::string>& keys, const std::string& module) {
-  const auto patterns = root.find("alpha_pattern");
+// The value of alpha_pattern or rank_pattern for a module: a key is a regular expression of how the name ends, as in peft.
+std::optional<double> own_value(const JsonPlace& root, const char* field, const std::vector<std::string>& keys, const std::string& module) {
+  const auto patterns = root.find(field);
   for (const std::string& key : keys) try {
-      if (Pattern("alpha_pattern", "(.*\\.)?(" + key + ")").fits(module)) return patterns->at(key.c_str()).number(-1e9, 1e9);
+      if (Pattern(field, "(.*\\.)?(" + key + ")").fits(module)) return patterns->at(key.c_str()).number(-1e9, 1e9);
     } catch (const ConfigError&) {
       patterns->at(key.c_str()).refuse("its name is not a regular expression that can be used");
     }
@@ -100,7 +100,7 @@ Adapter Adapter::open(const fs::path& folder) {
   const JsonPlace root(json, config.string());
   root.expect_object();
   refuse_unsupported(root);
-  const std::vector<std::string> patterns = alpha_patterns(root, text);
+  const auto ranks = keys_of(root, "rank_pattern", text), alphas = keys_of(root, "alpha_pattern", text);
   Adapter adapter;
   adapter.folder_ = folder;
   adapter.options_.rank = root.at("r").integer(1, 1 << 20);
@@ -128,7 +128,10 @@ Adapter Adapter::open(const fs::path& folder) {
       throw FileError(fmt::format("{}: {}: lora_A has rank {}, lora_B {}", file.string(), module, a->shape[0], b->shape[1]));
     adapter.options_.targets.push_back(module);
     adapter.options_.ranks[module] = a->shape[0];
-    if (const auto alpha = own_alpha(root, patterns, module)) adapter.options_.alphas[module] = *alpha;
+    // A configuration of other tensors has another scale too.
+    if (const auto rank = own_value(root, "rank_pattern", ranks, module).value_or(double(adapter.options_.rank)); rank != double(a->shape[0]))
+      throw FileError(fmt::format("{}: {}: lora_A has rank {}, {} says {}", file.string(), module, a->shape[0], adapter_config_file, rank));
+    if (const auto alpha = own_value(root, "alpha_pattern", alphas, module)) adapter.options_.alphas[module] = *alpha;
   }
   return adapter;
 }

@@ -162,6 +162,32 @@ BOOST_AUTO_TEST_CASE(a_full_disk_fails_the_run_and_keeps_the_checkpoint_before) 
   BOOST_TEST(outcome.err.find("No space left") != std::string::npos, outcome.err);
 }
 
+// A limit on the size of files (ulimit -f), as a full disk: SIGXFSZ would end the run by a signal.
+BOOST_AUTO_TEST_CASE(a_file_that_may_not_grow_fails_the_save_with_a_message) {
+  const Folder folder;
+  const Outcome outcome = run_program(
+      "/bin/sh",
+      {"-c", "ulimit -f 100; exec \"$0\" train --model demo --data synthetic --steps 1 --save \"$1\"", PPENGINE_BINARY, folder / "out"});
+  BOOST_TEST(outcome.code == 1, outcome.err);
+  BOOST_TEST(outcome.err.find("File too large") != std::string::npos, outcome.err);
+}
+
+// oneCCL polls 300 descriptors: a lower limit is raised where it may be, and is named where it may not, long before the deadline.
+BOOST_AUTO_TEST_CASE(few_file_descriptors_are_raised_or_named) {
+  if (!available()) return;
+  const auto limited = [](const std::string& limit) {
+    return run_program(
+        "/bin/sh",
+        {"-c", limit + "; exec \"$0\" train --model demo --data synthetic --steps 1 --json --pp 2 --launch processes --timeout 300",
+         PPENGINE_BINARY});
+  };
+  const Outcome refused = limited("ulimit -n 256");
+  BOOST_TEST(refused.code == 2, refused.err);
+  BOOST_TEST(refused.err.find("ulimit -n 1024") != std::string::npos, refused.err);
+  const Outcome raised = limited("ulimit -S -n 256");
+  BOOST_TEST(raised.code == 0, raised.err);
+}
+
 BOOST_AUTO_TEST_CASE(restarts_and_hosts_need_a_launcher_of_ours) {
   BOOST_TEST(run(command("train", {"--restarts", "1"})).code == 2);
   BOOST_TEST(run(command("train", {"--hosts", "a,b", "--launch", "threads", "--pp", "2"})).code == 2);

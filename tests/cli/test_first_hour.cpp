@@ -77,6 +77,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_value_is_named_with_what_is_wrong_with_it) {
   check_refused(train + "--steps", "--steps needs a value");
   check_refused(train + "--steps 1 --steps 2", "--steps was given more than once");
   check_refused(train + "--seed abc", "--seed: 'abc' is not a number");
+  check_refused("inspect demo --dp \x1b[31m", "--dp: '?[31m' is not a number");  // nothing that would colour the terminal
   check_refused(train + "--schedule gpipe --plan x", "--schedule cannot go with --plan");
   check_refused(train + "--save-every 3", "--save-every needs --save");
   check_refused(train + "--tp 3",

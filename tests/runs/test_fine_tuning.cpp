@@ -161,6 +161,15 @@ BOOST_AUTO_TEST_CASE(adapters_that_do_not_fit_are_refused_by_name) {
   BOOST_TEST(error("llama_even", "llama_even") == "no error");
   BOOST_TEST(contains(error_of([] { Adapter::open(folder_of("gpt2_even")); }), "adapter_config.json is missing"));
   BOOST_TEST(contains(error_of([] { open_model((folder_of("llama_even") / "lora").string()); }), "is an adapter and no model"));
+
+  // One rank in the configuration, another in the tensors, as after a mix-up of two adapters: peft refuses that too.
+  const TemporaryFolder temporary;
+  const auto lora = folder_of("gpt2_even") / "lora";
+  std::filesystem::copy_file(lora / "adapter_model.safetensors", temporary.path / "adapter_model.safetensors");
+  auto json = nlohmann::json::parse(std::ifstream(lora / "adapter_config.json"));
+  json["r"] = json["r"].get<int>() + 1;
+  temporary.write("adapter_config.json", json.dump());
+  BOOST_TEST(contains(error_of([&] { Adapter::open(temporary.path); }), "adapter_config.json says"));
 }
 
 // As peft 0.21 takes them: the first pattern of the file that fits counts.
