@@ -30,6 +30,7 @@ struct EvalFlags {
     options.weights = weights.get();
     options.program = program.choice;
     const bool compares = options.weights.format != ops::WeightFormat::f32;
+    if (compares) options.parallel.prefer_f32();
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {}", done, plural(of, "sequence"))); };
     runs::EvaluationResult result, exact;
