@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -37,6 +38,15 @@ std::string opencl_driver() {
 bool onednn_enabled() {
   const std::string value = get("PPENGINE_ONEDNN");
   return value != "off" && value != "0";
+}
+
+int standin_gpus() {
+  const std::string value = get("PPENGINE_STANDIN_GPUS");
+  int count = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
+  if (!value.empty() && (error != std::errc() || end != value.data() + value.size() || count < 0 || count > 64))
+    throw ConfigError("PPENGINE_STANDIN_GPUS=" + value + ": give a number from 0 to 64");
+  return count;
 }
 
 std::string isa() {

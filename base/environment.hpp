@@ -8,6 +8,10 @@ namespace ppengine::environment {
 // PPENGINE_ONEDNN=off: every op runs on our own kernels.
 bool onednn_enabled();
 
+// PPENGINE_STANDIN_GPUS=N: the CPU is listed N more times, as standin:0 and on, and used as a GPU would be. For tests. ConfigError where it
+// is no number from 0 to 64.
+int standin_gpus();
+
 // PPENGINE_ISA: the best vector instructions that may be used (sse4, avx2, avx512), by the loops of ops/cpu, oneDNN and kernels on CPUs.
 // Empty: those that the CPU has ("native"). ConfigError for another word.
 std::string isa();

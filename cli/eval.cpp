@@ -32,6 +32,7 @@ struct EvalFlags {
     options.program = program.choice;
     options.cache_in_bytes = cache_type == "int8";
     const bool compares = options.weights.format != ops::WeightFormat::f32 || options.cache_in_bytes;
+    if (compares) options.parallel.prefer_f32();
     Progress progress;
     options.progress = [&](std::int64_t done, std::int64_t of) { progress.show(fmt::format("{} of {}", done, plural(of, "sequence"))); };
     runs::EvaluationResult result, exact;

@@ -257,6 +257,7 @@ void TrainFlags::run(CLI::App& command) {
   gradients.apply(options.trainer);
   options.program = program.choice;
   options.weights = weights.get();
+  if (options.weights.format != ops::WeightFormat::f32) options.trainer.parallel.prefer_f32();
   options.lr.shape = engine::parse_lr_schedule(lr_schedule);
   options.lr.peak = lr;
   options.lr.steps = options.steps;

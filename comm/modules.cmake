@@ -32,8 +32,11 @@ else()
   message(STATUS "No oneCCL CPU library: ranks as processes on CPUs will not be available")
 endif()
 
-# NCCL itself is loaded at run time: nothing of NVIDIA's is needed here.
-ppengine_comm_module(nccl SOURCES nccl/api.cpp nccl/communicator.cpp nccl/lane.cpp nccl/nccl.cpp nccl/target.cpp LINK ppengine_sycl)
+# NCCL itself is loaded at run time, as is RCCL for AMD, which has its functions: nothing of theirs is needed here.
+foreach(_name nccl rccl)
+  ppengine_comm_module(${_name} SOURCES nccl/api.cpp nccl/communicator.cpp nccl/lane.cpp nccl/nccl.cpp nccl/target.cpp LINK ppengine_sycl)
+endforeach()
+target_compile_definitions(ppengine_comm_rccl PRIVATE PPENGINE_RCCL)
 
 # oneCCL's SYCL build, for Intel GPUs: the same lanes, another library under them.
 find_library(PPENGINE_CCL_SYCL NAMES libccl.so.1 PATHS ${PPENGINE_TOOLCHAIN_LIB} NO_DEFAULT_PATH)

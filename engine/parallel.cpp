@@ -11,6 +11,11 @@
 
 namespace ppengine::engine {
 
+std::shared_ptr<ops::Device> ParallelOptions::device_of(const comm::Communicator& rank) const {
+  if (!devices.empty()) return devices[static_cast<std::size_t>(rank.world_rank(rank.rank())) % devices.size()];
+  return device ? device : ops::Device::open();
+}
+
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank) {
   schedules::LowerOptions lowering;
   lowering.unshard = options.sharded();
@@ -45,10 +50,9 @@ std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& optio
     const bool any_split_alike = options.data <= 2 && !options.sharded();
     const bool measure =
         world && stages > 1 && (options.balance == Balance::measured || (options.balance == Balance::automatic && any_split_alike));
-    const auto device = [&] { return options.device ? options.device : ops::Device::open(); };
-    return split_evenly(
-        graph, stages,
-        measure ? measured_costs_by_node(graph, device(), options.type, batch, length, *world) : estimated_costs(graph, batch, length));
+    return split_evenly(graph, stages,
+                        measure ? measured_costs_by_node(graph, options.device_of(*world), options.type, batch, length, *world)
+                                : estimated_costs(graph, batch, length));
   }
   auto cuts = split_at(graph, options.split);
   if (static_cast<int>(cuts.size()) != stages)

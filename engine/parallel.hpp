@@ -33,10 +33,18 @@ struct ParallelOptions {
   int active_stages = 3;       // sharded: stages of a rank that are gathered at the same time, at most
   bool always_gather = false;  // sharded: keep only parts even where whole parameters or gradients take less memory
   ops::Type type = ops::Type::f32;
-  std::shared_ptr<ops::Device> device;            // null: SYCL's default
+  bool type_given = true;               // false: it is the device's default, which gives way where something is for f32 alone
+  std::shared_ptr<ops::Device> device;  // null: SYCL's default
+  // Of ranks that are threads: rank r is on the (r mod their number)-th. Empty: all are on `device`.
+  std::vector<std::shared_ptr<ops::Device>> devices;
   const schedules::Registry* registry = nullptr;  // null: the built-in schedules
 
   comm::MeshShape mesh() const { return {pipeline, data, tensor}; }
+  // Where this rank computes; opens SYCL's default where no device is named.
+  std::shared_ptr<ops::Device> device_of(const comm::Communicator& rank) const;
+  void prefer_f32() {
+    if (!type_given) type = ops::Type::f32;
+  }
   bool sharded() const { return shard && data > 1; }  // over one rank there is nothing to divide
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/comm/abort_on_error.hpp>
@@ -17,6 +18,7 @@ Pipeline::Pipeline(ModelRank& model, schedules::Plan plan, const PipelineOptions
       plan_(std::move(plan)),
       options_(options),
       training_(!schedules::is_inference(plan_)),
+      pinned_(model.device()),
       stream_(model.device()),
       second_(model.device()) {
   schedules::validate(plan_);
@@ -81,8 +83,15 @@ void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, cons
       reinterpret_cast<const std::byte*>(tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first);
   if (narrow && staging_.bytes() < count * sizeof(float)) staging_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
   auto* const whole = static_cast<std::byte*>(narrow ? staging_.data() : to);
-  for (size_t done = 0; done < count; done += each, from += stride * sizeof(float))
-    stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
+  const bool on_cpu = model_.device()->info().is_cpu;
+  std::byte* const pinned = on_cpu ? nullptr : pinned_.take(count * sizeof(float));
+  for (size_t done = 0; done < count; done += each, from += stride * sizeof(float)) {
+    if (on_cpu)
+      stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
+    else
+      std::memcpy(pinned + done * sizeof(float), from, each * sizeof(float));
+  }
+  if (!on_cpu) stream_.copy(whole, pinned, count * sizeof(float));
   if (narrow) ops::cast(stream_, ops::Type::f32, whole, model_.options().compute, to, static_cast<int64_t>(count));
 }
 
@@ -100,18 +109,20 @@ void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
 }
 
 void Pipeline::carry_out(const StepInputs& inputs) {
+  pinned_.take_back();
   upload_inputs(inputs);
   losses_.clear();
   schedules::execute(plan_, model_.rank(), *this, recorder_);
   const Value loss = options_.compile.loss ? model_.graph().loss_value() : Value();
   for (auto& stage : stages_) {
     if (!loss || !stage->cut().contains(model_.graph().info(loss).producer)) continue;
-    std::vector<float> host(inputs.microbatches.size());
-    stream_.copy(host.data(), stage->results().data(), host.size() * sizeof(float));
+    const size_t count = inputs.microbatches.size();
+    auto* const host = reinterpret_cast<float*>(pinned_.take(count * sizeof(float)));
+    stream_.copy(host, stage->results().data(), count * sizeof(float));
     stream_.wait();
-    losses_.assign(host.begin(), host.end());
+    losses_.assign(host, host + count);
   }
-  stream_.wait();
+  if (losses_.empty()) stream_.wait();
   for (auto& stage : stages_) stage->finish();
 }
 

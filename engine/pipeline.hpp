@@ -12,6 +12,7 @@
 #include <ppengine/engine/measure/recorder.hpp>
 #include <ppengine/engine/model_rank.hpp>
 #include <ppengine/engine/stage/stage_runtime.hpp>
+#include <ppengine/ops/device/host_memory.hpp>
 #include <ppengine/schedules/executor.hpp>
 
 namespace ppengine::engine {
@@ -109,6 +110,7 @@ class Pipeline final : public schedules::ActionHandler {
   bool training_;
   std::vector<std::unique_ptr<StageRuntime>> stages_;
   ops::Buffer workspace_, second_workspace_, staging_;
+  ops::HostMemory pinned_;                // what GPUs are given in this step, and give back
   const StepInputs* step_ = nullptr;      // null outside of run()
   TimelineRecorder* recorder_ = nullptr;  // likewise
   Profile* profile_ = nullptr;

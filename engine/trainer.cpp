@@ -46,7 +46,7 @@ Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& op
   auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length, &world);
   if (!options_.allow_unused) refuse_unused(*graph_, cuts);
 
-  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  const auto device = parallel.device_of(world);
   ModelRank::Options how{parallel.type, true, options_.buckets, {}};
   if (parallel.sharded()) {
     const ActiveCount active = count_active(plan, mesh_.place().pipeline);

@@ -89,7 +89,7 @@ EvaluationResult run_evaluation(const EvaluationOptions& options, comm::Communic
       mesh.place().tensor, parallel.tensor, parallel.sequence_parallel);
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, source->length());
-  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  const auto device = parallel.device_of(world);
   if (options.weights.format != ops::WeightFormat::f32) {
     auto fused = engine::inference_graph(*device, *graph, cuts, options.weights);
     graph = std::move(fused.graph);

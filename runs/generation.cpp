@@ -227,7 +227,7 @@ std::unique_ptr<engine::ModelRank> load_for_inference(const models::ModelSource&
   PPENGINE_ASSERT(pipeline.size() == parallel.pipeline);
   const ops::WeightStorage weights = chosen ? *chosen : as_stored(source, parallel);
   auto [graph, cuts, stage_rank] = plan_stages(source, parallel, tensor_rank);
-  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  const auto device = parallel.device_of(pipeline);
   const bool fuses = parallel.type == ops::Type::f32;
   if (fuses) {
     auto fused = engine::inference_graph(*device, *graph, cuts, weights);

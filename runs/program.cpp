@@ -34,7 +34,7 @@ EvaluationResult run_program_evaluation(const EvaluationOptions& options, comm::
   const std::shared_ptr<const engine::Graph> graph = built.graph;
   const schedules::Plan plan = engine::make_plan(parallel, true);
   auto cuts = engine::make_cuts(*graph, parallel, plan.stages, 1, 1);
-  const auto device = parallel.device ? parallel.device : ops::Device::open();
+  const auto device = parallel.device_of(world);
   engine::ModelRank rank(graph, std::move(cuts), plan.stage_rank, mesh.place().pipeline, device,
                          engine::ModelRank::Options{parallel.type, false, {}, {}, {}});
   ops::Stream stream(device);

@@ -124,9 +124,10 @@ void CommBench::add(CLI::App& command) {
 }
 
 void CommBench::run(Measure measure) {
-  const auto device = place.open_device();
+  const auto devices = place.open_devices(ranks);
   std::vector<Row> rows;
-  const bool prints = place.run(ranks, device, [&](comm::Communicator& world) {
+  const bool prints = place.run(ranks, devices, [&](comm::Communicator& world) {
+    const auto& device = devices[static_cast<std::size_t>(world.rank()) % devices.size()];
     ops::Buffer memory(device, 2 * std::ranges::max(sizes));
     {
       ops::Stream stream(device);

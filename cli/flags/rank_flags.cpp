@@ -77,7 +77,10 @@ void RankFlags::add(CLI::App& command, const char* group) {
                   "threads, under one of those processes)")
       ->check(CLI::IsMember({"threads", "processes"}))
       ->group(group);
-  command.add_option("--device", device, "Device, as 'ppengine devices' names it (default: SYCL's)")->group(group);
+  command
+      .add_option("--device", device,
+                  "Device, as 'ppengine devices' names it, or all GPUs of a kind (gpu, cuda): ranks take one each (default: SYCL's)")
+      ->group(group);
   command.add_option("--timeout", timeout, "Seconds that a rank waits for another (default: 30; 600 for threads)")
       ->check(within(0.1, 1e6))
       ->group(group);
@@ -114,16 +117,23 @@ std::optional<comm::RankEnvironment> RankFlags::place() const {
   return found;
 }
 
-std::shared_ptr<ops::Device> RankFlags::open_device() const {
+std::vector<std::shared_ptr<ops::Device>> RankFlags::open_devices(int ranks) const {
   check_launching();
-  if (starts_processes()) return nullptr;
-  if (const auto me = place(); me && !no_pin) comm::pin_rank(me->local_rank, me->local_size);
-  return ops::Device::open(device);
+  if (starts_processes()) return {};
+  const auto me = place();
+  if (me && !no_pin) comm::pin_rank(me->local_rank, me->local_size);
+  const std::vector<std::string> found = ops::find_devices(device);
+  if (me) return {ops::Device::open(found[static_cast<std::size_t>(me->local_rank) % found.size()])};
+  std::vector<std::shared_ptr<ops::Device>> opened;
+  for (const std::string& selector : found)
+    if (opened.size() < static_cast<std::size_t>(ranks)) opened.push_back(ops::Device::open(selector));
+  return opened;
 }
 
-bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std::function<void(comm::Communicator&)>& body) const {
+bool RankFlags::run(int ranks, const std::vector<std::shared_ptr<ops::Device>>& on,
+                    const std::function<void(comm::Communicator&)>& body) const {
   if (const auto me = place()) {
-    run_as_rank(*me, ranks, on, body);
+    run_as_rank(*me, ranks, on.front(), body);
     return me->rank == 0;
   }
   if (hosts.empty()) check_fits_here(ranks);
@@ -132,7 +142,7 @@ bool RankFlags::run(int ranks, const std::shared_ptr<ops::Device>& on, const std
     return false;
   }
   comm::LocalOptions local;
-  local.devices.assign(static_cast<std::size_t>(ranks), on);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) local.devices.push_back(on[r % on.size()]);
   local.timeout = deadline(600);
   local.link = link;
   comm::run_threads(ranks, local, body);

@@ -34,11 +34,13 @@ struct RankFlags {
   void add(CLI::App& flags_of, const char* group);
   // This process only starts the ranks.
   bool starts_processes() const { return (launch == "processes" || !hosts.empty()) && !place(); }
-  // Null in a process that only starts the ranks: it computes nothing itself.
-  std::shared_ptr<ops::Device> open_device() const;
+  // Devices for so many ranks, which take turns where there are fewer; of ranks as processes, this one's alone. Empty in a process that
+  // only starts the ranks: it computes nothing itself.
+  std::vector<std::shared_ptr<ops::Device>> open_devices(int ranks) const;
   // Runs a function once per rank. True where results are to be printed: not in ranks other than 0, nor in a process
   // that has only started the ranks. A rank as a process that fails, or loses another, ends here with its exit code.
-  [[nodiscard]] bool run(int ranks, const std::shared_ptr<ops::Device>& on, const std::function<void(comm::Communicator&)>& body) const;
+  [[nodiscard]] bool run(int ranks, const std::vector<std::shared_ptr<ops::Device>>& on,
+                         const std::function<void(comm::Communicator&)>& body) const;
 
  private:
   const CLI::App* command_ = nullptr;

@@ -7,6 +7,7 @@
 
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
+#include <ppengine/ops/device/precision.hpp>
 #include <ppengine/schedules/csv.hpp>
 
 #include "output/plural.hpp"
@@ -14,6 +15,7 @@
 namespace ppengine::cli {
 
 void ParallelFlags::add(CLI::App& command, Use use) {
+  trains_ = use != Use::inference;
   const char* group = "Parallel";
   pp_ = command.add_option("--pp", pp, "Ranks of the pipeline (default 1)")->check(CLI::Range(1, 4096))->group(group);
   if (use != Use::inference) command.add_option("--dp", dp, "Data-parallel copies (default 1)")->check(CLI::Range(1, 4096))->group(group);
@@ -42,7 +44,10 @@ void ParallelFlags::add(CLI::App& command, Use use) {
         ->check(CLI::IsMember({"auto", "estimated", "measured"}))
         ->group(group);
   if (use != Use::inference) add_sharding_flags(command, group);
-  command.add_option("--dtype", dtype, "Type of activations and weights in compute (default f32)")
+  command
+      .add_option("--dtype", dtype,
+                  use == Use::inference ? "Type of activations and weights in compute (default f32)"
+                                        : "Type of activations and weights in compute (default f32 on CPUs, bf16 on GPUs that have it)")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(group);
   RankFlags::add(command, group);
@@ -106,7 +111,10 @@ engine::ParallelOptions ParallelFlags::options(std::int64_t batch_size) {
       result.microbatches = static_cast<int>(std::clamp<std::int64_t>(batch_size / dp, 1, result.microbatches));
     if (!split.empty() && result.stages == 0) result.stages = static_cast<int>(split.size()) + 1;
   }
-  result.device = open_device();
+  result.devices = open_devices(ranks());
+  if (!result.devices.empty()) result.device = result.devices.front();
+  if (dtype.empty() && trains_ && result.device) result.type = ops::default_type(result.device->info());
+  result.type_given = !dtype.empty();
   if (result.device && result.type == ops::Type::bf16 && !result.device->info().native_bf16)
     log::warning(fmt::format("--dtype bf16: {} emulates it, which is slower than f32 (memory and messages still halve)",
                              result.device->info().name));

@@ -30,7 +30,7 @@ struct ParallelFlags : RankFlags {
   std::string balance = "auto";
   bool shard = false;
   int active_stages = 3;
-  std::string dtype = "f32";
+  std::string dtype;  // empty: the device's
 
   void add(CLI::App& command, Use use);
   int ranks() const;  // refuses more than anybody can start
@@ -38,11 +38,12 @@ struct ParallelFlags : RankFlags {
   engine::ParallelOptions options(std::int64_t batch_size = 0);
   // Runs a function once per rank; true where results are to be printed (rank_flags.hpp).
   [[nodiscard]] bool run(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) const {
-    return RankFlags::run(ranks(), options.device, rank);
+    return RankFlags::run(ranks(), options.devices, rank);
   }
 
  private:
   const CLI::Option* pp_ = nullptr;
+  bool trains_ = true;  // or evaluates
   void add_plan_flags(CLI::App& command, const char* group);
   void add_sharding_flags(CLI::App& command, const char* group);
 };

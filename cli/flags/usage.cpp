@@ -132,7 +132,9 @@ void warn_of_unknown_variables(const CLI::App& app) {
   const auto me = comm::detect_ranks();
   if (me && (me->source == "ppengine" || me->rank != 0)) return;  // one warning is enough
   // Read elsewhere: base/environment, comm, and what the launcher hands to ranks.
-  std::set<std::string> known{"PPENGINE_CONFIG", "PPENGINE_ONEDNN", "PPENGINE_CACHE", "PPENGINE_NCCL"};
+  std::set<std::string> known{"PPENGINE_CONFIG",       "PPENGINE_ONEDNN", "PPENGINE_CACHE",
+                              "PPENGINE_NCCL",         "PPENGINE_RCCL",   "PPENGINE_SHIPPED_KERNELS",
+                              "PPENGINE_STANDIN_GPUS", "PPENGINE_SECRET", "PPENGINE_SECRET_FILE"};
   const auto add = [&](const CLI::App& command) {
     for (const CLI::Option* option : command.get_options())
       for (const std::string& name : option->get_lnames()) known.insert(environment_name(name));

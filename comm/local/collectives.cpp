@@ -114,6 +114,7 @@ void Group::run_staged(Collective& job) {
   const size_t in_bytes = job.call.kind == Kind::reduce_scatter ? all : unit;
   const size_t out_bytes = job.call.kind == Kind::all_gather ? all : unit;
   std::vector<std::vector<std::byte>> memory;
+  memory.reserve(2 * job.parts.size());  // what it holds stays where it is
   std::vector<Part> staged;
   for (int r = 0; r < size(); ++r) {
     const Part& part = job.parts[static_cast<size_t>(r)];

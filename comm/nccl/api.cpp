@@ -5,6 +5,8 @@
 #include <fmt/core.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include <ppengine/base/error.hpp>
 
@@ -14,29 +16,29 @@ namespace {
 constexpr int oldest = 21800;  // 2.18: bfloat16, non-blocking errors, abort that works
 
 template <class Function>
-void find(void* library, const std::string& path, const char* name, Function& function) {
+void find(void* library, const std::string& path, const Api::Vendor& vendor, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (!function) throw ConfigError(fmt::format("{} has no function {}: install NCCL 2.18 or newer", path, name));
+  if (!function) throw ConfigError(fmt::format("{} has no function {}: install {} 2.18 or newer", path, name, vendor.name));
 }
 
 }  // namespace
 
-Api Api::load_from(const std::string& path) {
+Api Api::load_from(const std::string& path, const Vendor& vendor) {
   Api api{};
+  api.name = vendor.name;
   api.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!api.library) {
     const char* why = dlerror();
-    throw ConfigError(
-        fmt::format("NVIDIA devices need NCCL, which does not load: {}; install it (pip install nvidia-nccl-cu13) and put its folder on "
-                    "LD_LIBRARY_PATH, or name the file in PPENGINE_NCCL",
-                    why ? why : path));
+    throw ConfigError(fmt::format(
+        "{} devices need {}, which does not load: {}; install it ({}) and put its folder on LD_LIBRARY_PATH, or name the file in {}",
+        vendor.devices, vendor.name, why ? why : path, vendor.install, vendor.variable));
   }
-#define PPENGINE_FIND(name) find(api.library, path, "nccl" #name, api.name)
+#define PPENGINE_FIND(name) find(api.library, path, vendor, "nccl" #name, api.name)
   PPENGINE_FIND(GetVersion);
   int version = 0;
   api.GetVersion(&version);
   if (version < oldest)
-    throw ConfigError(fmt::format("{} is NCCL {}.{}: 2.18 or newer is needed", path, version / 10000, version / 100 % 100));
+    throw ConfigError(fmt::format("{} is {} {}.{}: 2.18 or newer is needed", path, vendor.name, version / 10000, version / 100 % 100));
   PPENGINE_FIND(GetUniqueId);
   PPENGINE_FIND(CommInitRank);
   PPENGINE_FIND(CommDestroy);
@@ -55,12 +57,13 @@ Api Api::load_from(const std::string& path) {
   return api;
 }
 
-const Api& Api::load() {
-  static const Api api = [] {
-    const char* named = std::getenv("PPENGINE_NCCL");
-    return load_from(named ? named : "libnccl.so.2");
-  }();
-  return api;
+const Api& Api::load(const Vendor& vendor) {
+  static std::mutex mutex;
+  static std::map<std::string, Api> loaded;
+  const std::lock_guard lock(mutex);
+  if (const auto found = loaded.find(vendor.name); found != loaded.end()) return found->second;
+  const char* named = std::getenv(vendor.variable);
+  return loaded.emplace(vendor.name, load_from(named ? named : vendor.file, vendor)).first->second;
 }
 
 void Api::check(Result result, const char* what) const {

@@ -1,5 +1,5 @@
-// The part of NCCL that is used, found at run time in libnccl.so.2: no NVIDIA software is needed to build. tests/comm compiles these
-// declarations against the real nccl.h where it is installed.
+// The part of NCCL that is used, found at run time in libnccl.so.2 (librccl.so.1 for AMD): no software of theirs is needed to build.
+// tests/comm compiles these declarations against the real nccl.h where it is installed.
 #pragma once
 
 #include <cstddef>
@@ -48,9 +48,18 @@ struct Api {
   Result (*Broadcast)(const void* in, void* out, size_t count, int type, int root, Comm comm, NativeStream stream);
   // NOLINTEND(readability-identifier-naming)
 
-  // ConfigError with a sentence when the library is not there, too old, or lacks a function. PPENGINE_NCCL names another file.
-  static const Api& load();
-  static Api load_from(const std::string& path);
+  // NVIDIA's library, or AMD's, which has the same functions.
+  struct Vendor {
+    const char *name, *file, *variable;  // variable: names another file
+    const char* devices;                 // whose devices need it
+    const char* install;
+  };
+  static constexpr Vendor nvidia{"NCCL", "libnccl.so.2", "PPENGINE_NCCL", "NVIDIA", "pip install nvidia-nccl-cu13"};
+  static constexpr Vendor amd{"RCCL", "librccl.so.1", "PPENGINE_RCCL", "AMD", "it is part of ROCm"};
+
+  // ConfigError with a sentence when the library is not there, too old, or lacks a function. Loaded once in a process.
+  static const Api& load(const Vendor& vendor);
+  static Api load_from(const std::string& path, const Vendor& vendor = nvidia);
   // Throws Error with NCCL's own text.
   void check(Result result, const char* what) const;
 

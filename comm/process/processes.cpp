@@ -26,7 +26,9 @@ std::function<void(const CommError&)> last_words;
 std::string kind_for(const ProcessOptions& options) {
   if (options.kind != "auto") return options.kind;
   if (!options.device || options.device->info().is_cpu) return "oneccl-cpu";
-  return options.device->info().backend == "cuda" ? "nccl" : "oneccl-gpu";
+  const std::string& backend = options.device->info().backend;
+  if (backend == "standin") return "oneccl-cpu";  // its memory is the host's
+  return backend == "cuda" ? "nccl" : backend == "hip" ? "rccl" : "oneccl-gpu";
 }
 
 // "0-3,8": the cores that this process may use.
@@ -114,7 +116,7 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
 
 std::vector<Availability> available_communicators() {
   std::vector<Availability> list{{"local", true, "ranks as threads of one process"}};
-  for (const char* kind : {"oneccl-cpu", "oneccl-gpu", "nccl"}) {
+  for (const char* kind : {"oneccl-cpu", "oneccl-gpu", "nccl", "rccl"}) {
     try {
       check_module(kind);
       list.push_back({kind, true, module_path(kind)});

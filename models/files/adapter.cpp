@@ -129,7 +129,8 @@ Adapter Adapter::open(const fs::path& folder) {
     adapter.options_.targets.push_back(module);
     adapter.options_.ranks[module] = a->shape[0];
     // A configuration of other tensors has another scale too.
-    if (const auto rank = own_value(root, "rank_pattern", ranks, module).value_or(double(adapter.options_.rank)); rank != double(a->shape[0]))
+    if (const auto rank = own_value(root, "rank_pattern", ranks, module).value_or(double(adapter.options_.rank));
+        rank != double(a->shape[0]))
       throw FileError(fmt::format("{}: {}: lora_A has rank {}, {} says {}", file.string(), module, a->shape[0], adapter_config_file, rank));
     if (const auto alpha = own_value(root, "alpha_pattern", alphas, module)) adapter.options_.alphas[module] = *alpha;
   }

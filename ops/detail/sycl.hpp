@@ -25,22 +25,28 @@ constexpr size_t plain_kernel_slots = 64;
 // worker thread is lost.
 class QueuePool {
  public:
+  explicit QueuePool(bool in_order) : in_order_(in_order) {}
   sycl::queue take(const sycl::device& device, const sycl::context& context);
   void give_back(sycl::queue queue);
 
  private:
+  const bool in_order_;
   std::mutex mutex_;
   std::vector<sycl::queue> free_;
 };
 
 struct Device::Impl {
+  Impl(const sycl::device& on, const sycl::context& in, DeviceInfo what, std::shared_ptr<QueuePool> pool)
+      : device(on), context(in), info(std::move(what)), queues(std::move(pool)) {}
+
   sycl::device device;
   sycl::context context;
   DeviceInfo info;
-  std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
   std::shared_ptr<QueuePool> queues;
+  std::optional<dnnl::engine> engine;  // empty when oneDNN is off or does not know the device
   MemoryCounter memory;
   std::unique_ptr<KernelLibrary> kernels;
+  std::atomic<std::uint64_t> launches{0}, copies{0}, waits{0};                 // DeviceWork
   std::array<std::atomic<const Kernel*>, plain_kernel_slots> plain_kernels{};  // ops/device/kernel_table.hpp
 };
 
@@ -66,15 +72,16 @@ struct HeldBack {
 };
 
 // One SYCL queue. On CPUs it is out of order and each submission depends on the one before it: with oneDNN's host tasks between
-// kernels, in-order queues cost up to 100 times as much a launch. At most `max_outstanding` submissions are under way, since both
-// kinds of queue collapse when many are (2 ms a launch at 1000).
+// kernels, in-order queues cost up to 100 times as much a launch. At most `max_outstanding` submissions are under way: few on CPUs, where
+// both kinds of queue collapse when many are (2 ms a launch at 1000). On GPUs the host runs ahead by as many as CUDA's own queues hold.
 struct Stream::Impl {
   explicit Impl(std::shared_ptr<Device> device);
   ~Impl();
 
-  static constexpr size_t max_outstanding = 8;
+  static constexpr size_t outstanding_on_cpus = 8, outstanding_on_gpus = 1024;
   std::shared_ptr<Device> device;
-  bool chained;  // out-of-order queue, order carried by events
+  bool chained;            // out-of-order queue, order carried by events
+  size_t max_outstanding;  // submissions under way
   sycl::queue queue;
   std::optional<dnnl::stream> dnnl;
 
@@ -129,6 +136,7 @@ struct Kernel {
   template <class... Args>
   void launch(Stream& stream, size_t groups, size_t size, Args... args) const {
     if (groups == 0) return;
+    ++stream.device().impl().launches;
     stream.impl().submit([&](sycl::handler& handler) {
       handler.set_args(args...);
       handler.parallel_for(sycl::nd_range<1>(groups * size, size), kernel);
@@ -138,6 +146,7 @@ struct Kernel {
   template <class... Args>
   void launch_2d(Stream& stream, size_t groups_y, size_t groups_x, size_t size_y, size_t size_x, Args... args) const {
     if (groups_y * groups_x == 0) return;
+    ++stream.device().impl().launches;
     stream.impl().submit([&](sycl::handler& handler) {
       handler.set_args(args...);
       handler.parallel_for(sycl::nd_range<2>({groups_y * size_y, groups_x * size_x}, {size_y, size_x}), kernel);

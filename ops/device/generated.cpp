@@ -97,6 +97,7 @@ void GeneratedKernels::launch(Stream& stream, int kernel, std::size_t groups, st
                               const KernelNumbers& numbers) const {
   if (groups == 0) return;
   const Kernel& one = *kernels_[static_cast<std::size_t>(kernel)];
+  ++stream.device().impl().launches;
   stream.impl().submit([&](sycl::handler& handler) {
     int index = 0;
     for (void* pointer : pointers) handler.set_arg(index++, pointer);

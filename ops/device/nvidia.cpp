@@ -10,6 +10,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/base/log.hpp>
 #include <ppengine/ops/detail/sycl.hpp>
+#include <ppengine/ops/device/architecture.hpp>
 #include <ppengine/ops/device/nvidia_toolchain.hpp>
 
 namespace ppengine::ops {
@@ -23,11 +24,13 @@ extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((experimental::nd_range_kernel<1>))
 
 }  // namespace
 
-// SYCL's number has the architecture's decimal digits behind the vendor: 0x01...8000.
-int nvidia_architecture(const Device& device) {
-  if (device.info().backend != "cuda") return 0;
+// SYCL's number has the architecture's digits behind the vendor: 0x01...8000, 0x02...090a00.
+int architecture_of(const sycl::device& device) {
+  const sycl::backend backend = device.get_backend();
+  if (backend != sycl::backend::ext_oneapi_cuda && backend != sycl::backend::ext_oneapi_hip) return 0;
   try {
-    const auto number = static_cast<std::uint64_t>(device.impl().device.get_info<experimental::info::device::architecture>());
+    const auto number = static_cast<std::uint64_t>(device.get_info<experimental::info::device::architecture>());
+    if (backend == sycl::backend::ext_oneapi_hip) return static_cast<int>((number & 0xffffffffu) >> 8);
     const std::string digits = fmt::format("{:x}", (number & 0xffffffffu) >> 8);
     int architecture = 0;
     std::from_chars(digits.data(), digits.data() + digits.size(), architecture);
@@ -36,6 +39,8 @@ int nvidia_architecture(const Device& device) {
     return 0;
   }
 }
+
+int nvidia_architecture(const Device& device) { return device.info().backend == "cuda" ? architecture_of(device.impl().device) : 0; }
 
 bool has_tensor_cores(const Device& device) { return nvidia_architecture(device) >= 80; }
 

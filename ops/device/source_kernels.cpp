@@ -85,6 +85,7 @@ void SourceKernels::launch(Stream& stream, const std::string& kernel, std::int64
   const sycl::kernel& one = impl_->kernel(kernel);
   const std::size_t size = stream.device().info().is_cpu ? 16 : 256;  // as many lanes as a vector register of f32 has
   const auto groups = static_cast<std::size_t>(divide_up(items, static_cast<std::int64_t>(size)));
+  ++stream.device().impl().launches;
   stream.impl().submit([&](sycl::handler& handler) {
     int index = 0;
     for (const KernelArgument& argument : arguments) switch (argument.kind) {

@@ -41,7 +41,7 @@ sycl::queue QueuePool::take(const sycl::device& device, const sycl::context& con
       return queue;
     }
   }
-  if (device.is_cpu()) return {context, device};
+  if (!in_order_) return {context, device};
   return {context, device, sycl::property::queue::in_order()};
 }
 
@@ -68,6 +68,7 @@ bool Event::wait_until(std::chrono::steady_clock::time_point deadline) const {
 Stream::Impl::Impl(std::shared_ptr<Device> on)
     : device(std::move(on)),
       chained(device->info().is_cpu),
+      max_outstanding(chained ? outstanding_on_cpus : outstanding_on_gpus),
       queue(device->impl().queues->take(device->impl().device, device->impl().context)) {
   if (const auto& engine = device->impl().engine) dnnl = dnnl::sycl_interop::make_stream(*engine, queue);
   ring.reserve(max_outstanding);
@@ -90,7 +91,10 @@ void Stream::Impl::submitted(Command command) {
   if (ring.size() < max_outstanding) {
     ring.push_back(std::move(command));
   } else {
-    ring[next].wait(queue);
+    if (!ring[next].done()) {
+      ++device->impl().waits;
+      ring[next].wait(queue);
+    }
     ring[next] = std::move(command);
     next = (next + 1) % max_outstanding;
   }
@@ -115,8 +119,14 @@ void Stream::Impl::forget_host_tasks() {
 // From the oldest to the newest: what a kernel depends on is done before the kernel is waited for.
 void Stream::Impl::wait() {
   launch_held_back();
+  ++device->impl().waits;
+  if (!chained) {  // in order: with the last one all are done
+    if (!ring.empty()) ring[(next + ring.size() - 1) % ring.size()].wait(queue);
+    ring.clear();
+    next = 0;
+    return queue.wait_and_throw();
+  }
   for (size_t i = 0; i < ring.size(); ++i) ring[(next + i) % ring.size()].wait(queue);
-  if (!chained) return queue.wait_and_throw();
   for (const sycl::event& event : pending) Command{event}.wait(queue);
   ring.clear();
   next = 0;
@@ -173,6 +183,7 @@ void on_host(Stream::Impl& stream, size_t bytes, const Body& body) {
 
 void Stream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0 || dst == src) return;
+  ++impl_->device->impl().copies;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memcpy(dst, src, bytes); });
   on_host(*impl_, bytes, [=](int64_t begin, int64_t end) {
     std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, static_cast<size_t>(end - begin));
@@ -181,6 +192,7 @@ void Stream::copy(void* dst, const void* src, size_t bytes) {
 
 void Stream::zero(void* dst, size_t bytes) {
   if (bytes == 0) return;
+  ++impl_->device->impl().copies;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
   on_host(*impl_, bytes,
           [=](int64_t begin, int64_t end) { std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin)); });
@@ -195,6 +207,11 @@ Event Stream::record() {
     return {};
   }
   impl.queue.ext_oneapi_prod();
+  // In order: behind the last one all are done. A barrier behind no events would be one behind nothing.
+  if (!impl.chained && impl.pending.empty()) {
+    const Command& last = impl.ring[(impl.next + impl.ring.size() - 1) % impl.ring.size()];
+    return Event(std::make_shared<Event::Impl>(Event::Impl{last, impl.queue}));
+  }
   const bool is_one = impl.chained && impl.pending.size() == 1;
   Command command =
       is_one ? Command{impl.pending.front(), !impl.kernels_pending} : Command{impl.queue.ext_oneapi_submit_barrier(impl.pending)};

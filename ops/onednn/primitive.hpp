@@ -39,8 +39,9 @@ class Primitive {
   Primitive(const Device& device, dnnl::primitive primitive, const Desc& scratchpad, std::initializer_list<Argument> arguments);
 
   // oneDNN reads a memory object's pointer when the work runs, not when it is submitted: an object may be pointed elsewhere only when
-  // its last use is done. A stream has fewer submissions outstanding than there are sets here.
-  static constexpr size_t sets = 2 * Stream::Impl::max_outstanding;
+  // its last use is done. On CPUs a stream has fewer submissions outstanding than there are sets here; on GPUs oneDNN reads the pointers
+  // when it submits.
+  static constexpr size_t sets = 2 * Stream::Impl::outstanding_on_cpus;
   static constexpr size_t max_arguments = 10;
 
   dnnl::primitive primitive_;

@@ -75,6 +75,7 @@ std::vector<std::string> names_of_graph(const std::vector<std::string>& split, c
 engine::ParallelOptions for_programs(engine::ParallelOptions parallel, const models::ProgramGraph& program) {
   parallel.split = names_of_graph(parallel.split, program);
   if (parallel.tensor > 1) throw ConfigError("--tp: programs are not divided over tensor-parallel ranks; use --pp and --dp");
+  parallel.prefer_f32();
   if (parallel.type != ops::Type::f32) throw ConfigError("--dtype bf16: programs compute in f32");
   parallel.balance = engine::Balance::estimated;  // measuring would compile every piece of the program apart
   return parallel;

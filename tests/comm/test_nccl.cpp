@@ -18,9 +18,11 @@ using namespace ppengine::comm;
 namespace {
 
 // Ranks are threads, each with a rendezvous of its own over TCP, as processes would have. fatal: nothing can be done together afterwards.
-std::string on_threads(int ranks, std::chrono::milliseconds timeout, bool fatal, const std::function<void(suite::Place&)>& body) {
+std::string on_threads(int ranks, std::chrono::milliseconds timeout, bool fatal, const std::function<void(suite::Place&)>& body,
+                       const std::string& kind = "nccl") {
   setenv("PPENGINE_NCCL", PPENGINE_STANDIN_NCCL, 1);
-  const MakeCommunicator make = load_module("nccl");
+  setenv("PPENGINE_RCCL", PPENGINE_STANDIN_RCCL, 1);
+  const MakeCommunicator make = load_module(kind);
   net::Socket listener = net::listen_on(0, net::this_machine);
   const int port = net::port_of(listener), fd = listener.release();
   std::mutex mutex;
@@ -50,19 +52,19 @@ std::string on_threads(int ranks, std::chrono::milliseconds timeout, bool fatal,
   return errors;
 }
 
-void run_all(std::span<const suite::Case> cases, std::initializer_list<int> sizes) {
+void run_all(std::span<const suite::Case> cases, std::initializer_list<int> sizes, const std::string& kind = "nccl") {
   for (const int ranks : sizes)
     for (const suite::Case& one : cases) {
       if (ranks < one.ranks) continue;
       if (ranks > 2 && one.name.find("64_mib") != std::string::npos) continue;
-      const std::string errors = on_threads(ranks, std::chrono::seconds(60), one.fatal, one.body);
+      const std::string errors = on_threads(ranks, std::chrono::seconds(60), one.fatal, one.body, kind);
       BOOST_TEST(errors.empty(), one.name << " on " << ranks << " ranks:\n" << errors);
     }
 }
 
-bool refused(const std::string& library, const std::string& because) {
+bool refused(const std::string& library, const std::string& because, const nccl::Api::Vendor& vendor = nccl::Api::nvidia) {
   try {
-    nccl::Api::load_from(library);
+    nccl::Api::load_from(library, vendor);
   } catch (const ConfigError& error) {
     BOOST_TEST_MESSAGE(error.what());
     return std::string(error.what()).find(because) != std::string::npos;
@@ -77,6 +79,17 @@ BOOST_AUTO_TEST_SUITE(nccl_over_a_stand_in)
 BOOST_AUTO_TEST_CASE(messages) { run_all(suite::messages(), {1, 2, 3}); }
 BOOST_AUTO_TEST_CASE(collectives) { run_all(suite::collectives(), {1, 2, 3}); }
 BOOST_AUTO_TEST_CASE(failures) { run_all(suite::failures(), {2}); }
+
+// AMD's library has NCCL's functions, and the stand-in is loaded under its name.
+BOOST_AUTO_TEST_CASE(the_same_communicator_works_over_librccl) {
+  run_all(suite::messages(), {2}, "rccl");
+  run_all(suite::collectives(), {2}, "rccl");
+}
+
+BOOST_AUTO_TEST_CASE(rccl_that_is_missing_is_asked_for_by_its_name) {
+  BOOST_TEST(refused("librccl.so.1000", "AMD devices need RCCL", nccl::Api::amd));
+  BOOST_TEST(refused(PPENGINE_STANDIN_NCCL_OLD, "is RCCL 2.17", nccl::Api::amd));
+}
 
 BOOST_AUTO_TEST_CASE(an_error_that_nccl_reports_later_ends_the_run_on_all_ranks) {
   static char bytes[2];  // the stand-in may still move them when the ranks have given up

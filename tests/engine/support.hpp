@@ -15,12 +15,13 @@
 #include <ppengine/schedules/lower.hpp>
 
 #include "../compare.hpp"
+#include "../device.hpp"
 #include "../ranks.hpp"
 
 namespace ppengine::engine::test {
 
 inline std::shared_ptr<ops::Device> shared_device() {
-  static const auto device = ops::Device::open("cpu");
+  static const auto device = ops::Device::open(ppengine::test::device_name());
   return device;
 }
 

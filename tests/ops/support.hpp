@@ -17,17 +17,18 @@
 #include <ppengine/ops/device/type.hpp>
 
 #include "../compare.hpp"
+#include "../device.hpp"
 
 namespace ppengine::ops::support {
 
-// The CPU, opened once with oneDNN (where PPENGINE_ONEDNN allows it) and once without: kernels are compiled once for all tests.
-// Never closed: at exit SYCL's own globals may be gone before ours.
+// The device of the tests, opened once with oneDNN (where it is there and allowed) and once without: kernels are compiled once for all
+// tests. Never closed: at exit SYCL's own globals may be gone before ours.
 inline std::shared_ptr<Device> device() {
-  static const auto& one = *new auto(Device::open("cpu"));
+  static const auto& one = *new auto(Device::open(ppengine::test::device_name()));
   return one;
 }
 inline std::shared_ptr<Device> device_without_onednn() {
-  static const auto& one = *new auto(Device::open("cpu", false));
+  static const auto& one = *new auto(Device::open(ppengine::test::device_name(), false));
   return one;
 }
 inline std::vector<std::shared_ptr<Device>> devices() {

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <ppengine/base/error.hpp>
 #include <ppengine/ops/device/kernel_library.hpp>
 #include <ppengine/ops/device/nvidia.hpp>
+#include <ppengine/ops/device/precision.hpp>
 #include <ppengine/ops/device/stream.hpp>
 #include <ppengine/ops/elementwise.hpp>
 
@@ -36,6 +38,70 @@ BOOST_AUTO_TEST_CASE(an_unknown_device_is_refused_with_exit_code_3) {
     BOOST_CHECK(e.exit_code() == ExitCode::no_device);
     BOOST_CHECK(std::string(e.what()).find("quantum:7") != std::string::npos);
   }
+}
+
+// Devices of a kind that no machine of ours has: the CPU in the place of three GPUs.
+struct ThreeGpus {
+  ThreeGpus() { setenv("PPENGINE_STANDIN_GPUS", "3", 1); }
+  ~ThreeGpus() { unsetenv("PPENGINE_STANDIN_GPUS"); }
+};
+
+BOOST_FIXTURE_TEST_CASE(a_word_stands_for_all_gpus_of_a_kind_and_a_number_for_one, ThreeGpus) {
+  using Names = std::vector<std::string>;
+  const Names three{"standin:0", "standin:1", "standin:2"};
+  BOOST_TEST(find_devices("standin") == three, boost::test_tools::per_element());
+  BOOST_TEST(find_devices("standin:1") == Names{"standin:1"}, boost::test_tools::per_element());
+  BOOST_TEST(find_devices("standin:2,standin:0") == (Names{"standin:2", "standin:0"}), boost::test_tools::per_element());
+  BOOST_TEST(find_devices("cpu") == Names{"cpu:0"}, boost::test_tools::per_element());
+  for (const char* wrong : {"standin:3", "standin:0,cpu:0", "standin:0,", ",standin:0", "standin:-1", "standin:0x0"})
+    BOOST_CHECK_THROW(find_devices(wrong), DeviceError);
+  BOOST_TEST(!Device::open("standin:1")->info().is_cpu);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_event_is_behind_all_that_was_submitted_before_it_and_another_stream_waits_for_it, ThreeGpus) {
+  const auto device = Device::open("standin:0");
+  Stream first(device), second(device);
+  constexpr size_t count = 1 << 22;
+  const Buffer a(device, count * sizeof(float)), b(device, count * sizeof(float)), c(device, count * sizeof(float));
+  std::vector<float> in(count), out(count);
+  for (int round = 1; round <= 5; ++round) {
+    std::ranges::fill(in, static_cast<float>(round));
+    first.copy(a.data(), in.data(), a.bytes());
+    first.copy(b.data(), a.data(), a.bytes());
+    const Event event = first.record();
+    second.wait_for(event);
+    second.copy(c.data(), b.data(), a.bytes());
+    second.copy(out.data(), c.data(), a.bytes());
+    second.wait();
+    BOOST_TEST(event.done());
+    BOOST_TEST(std::ranges::count(out, static_cast<float>(round)) == static_cast<std::ptrdiff_t>(count));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(stand_ins_are_there_only_where_they_are_asked_for) {
+  for (const DeviceInfo& one : list_devices()) BOOST_TEST(one.backend != "standin");
+  BOOST_CHECK_THROW(find_devices("standin"), DeviceError);
+  for (const char* wrong : {"x", "-1", "65", "1x", "1e9"}) {
+    setenv("PPENGINE_STANDIN_GPUS", wrong, 1);
+    BOOST_CHECK_THROW(list_devices(), ConfigError);
+  }
+  unsetenv("PPENGINE_STANDIN_GPUS");
+}
+
+// Matrix units for bf16 by the vendors' tables: NVIDIA's compute capabilities, AMD's list of instruction sets.
+BOOST_AUTO_TEST_CASE(gpus_with_units_for_bf16_compute_in_it_unless_told_otherwise) {
+  DeviceInfo device;
+  device.is_cpu = true, device.native_bf16 = true;
+  BOOST_CHECK(default_type(device) == Type::f32);
+  device.is_cpu = false;
+  BOOST_CHECK(default_type(device) == Type::bf16);
+  device.native_bf16 = false;
+  BOOST_CHECK(default_type(device) == Type::f32);
+  for (const int has : {80, 86, 89, 90, 100, 120}) BOOST_TEST(has_bf16_units("cuda", has));
+  for (const int none : {0, 60, 70, 75}) BOOST_TEST(!has_bf16_units("cuda", none));
+  for (const int has : {0x908, 0x90a, 0x940, 0x942, 0x950, 0x1100, 0x1201}) BOOST_TEST(has_bf16_units("hip", has));
+  for (const int none : {0, 0x900, 0x906, 0x909, 0x90c, 0x1010, 0x1030}) BOOST_TEST(!has_bf16_units("hip", none));
+  BOOST_TEST(!has_bf16_units("level_zero", 90));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these have an allocator of their own, which mallinfo does not know

@@ -29,7 +29,11 @@ inline double difference(const models::StoredTensor& found, const models::Stored
 }
 
 inline void on_ranks(const engine::ParallelOptions& options, const std::function<void(comm::Communicator&)>& rank) {
-  on_ranks(options.mesh().size(), options.device, rank);
+  comm::LocalOptions local;
+  for (int r = 0; r < options.mesh().size(); ++r)
+    local.devices.push_back(options.devices.empty() ? options.device
+                                                    : options.devices[static_cast<std::size_t>(r) % options.devices.size()]);
+  comm::run_threads(options.mesh().size(), local, rank);
 }
 
 // Hears the figures of every step.

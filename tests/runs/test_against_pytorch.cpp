@@ -12,6 +12,7 @@
 #include <ppengine/runs/training.hpp>
 
 #include "../compare.hpp"
+#include "../device.hpp"
 #include "../models/helpers.hpp"
 #include "support.hpp"
 
@@ -55,6 +56,16 @@ const Layout layouts[] = {{"1f1b"},
                           {"1f1b", 1, 2, 0, 2, 1, false, true},
                           {"zbvzerobubble", 2, 2, 4, 2, 1, false, true}};
 
+// Ranks take turns on these: one CPU, or several GPUs of a kind.
+const std::vector<std::shared_ptr<ops::Device>>& test_devices() {
+  static const auto& devices = *new auto([] {
+    std::vector<std::shared_ptr<ops::Device>> opened;
+    for (const std::string& one : ops::find_devices(device_name())) opened.push_back(ops::Device::open(one));
+    return opened;
+  }());
+  return devices;
+}
+
 engine::ParallelOptions parallel_options(const Layout& layout) {
   engine::ParallelOptions options;
   options.pipeline = layout.pipeline;
@@ -65,8 +76,8 @@ engine::ParallelOptions parallel_options(const Layout& layout) {
   options.stages = layout.stages;
   options.microbatches = layout.microbatches;
   options.schedule = layout.schedule;
-  static const auto device = ops::Device::open();
-  options.device = device;
+  options.devices = test_devices();
+  options.device = options.devices.front();
   return options;
 }
 
