@@ -205,13 +205,14 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(every_refusal_has_a_reason) {
+  const std::string off = device()->info().onednn ? "oneDNN is switched off" : "oneDNN has no engine for this device";
   const LinearSpec spec{4, 4, 4, WeightLayout::out_in, false, false, false, Type::f32};
   const auto considered = Linear::consider(*device_without_onednn(), spec);
   BOOST_REQUIRE(considered.size() == 3);
   BOOST_TEST(considered[0].implementation == "cpu");
-  BOOST_TEST(considered[0].refusal.value() == "oneDNN is switched off");
+  BOOST_TEST(considered[0].refusal.value() == off);
   BOOST_TEST(considered[1].implementation == "onednn");
-  BOOST_TEST(considered[1].refusal.value() == "oneDNN is switched off");
+  BOOST_TEST(considered[1].refusal.value() == off);
   BOOST_TEST(!considered[2].refusal.has_value());
 }
 
