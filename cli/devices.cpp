@@ -13,7 +13,7 @@
 namespace ppengine::cli {
 namespace {
 
-std::string memory_text(uint64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+std::string memory_text(std::uint64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 nlohmann::json to_json(const ops::DeviceInfo& device) {
   return {{"selector", device.selector},

@@ -13,10 +13,10 @@ class Baseline {
  public:
   virtual ~Baseline() = default;
   virtual std::string name() const = 0;
-  virtual void send(const void* data, size_t bytes, int peer) = 0;
-  virtual void recv(void* data, size_t bytes, int peer) = 0;
-  virtual void exchange(const void* out, void* in, size_t bytes, int peer) = 0;  // both directions at once
-  virtual void allreduce(float* data, size_t count) = 0;
+  virtual void send(const void* data, std::size_t bytes, int peer) = 0;
+  virtual void recv(void* data, std::size_t bytes, int peer) = 0;
+  virtual void exchange(const void* out, void* in, std::size_t bytes, int peer) = 0;  // both directions at once
+  virtual void allreduce(float* data, std::size_t count) = 0;
 };
 
 // A communicator that can tell (dynamic_cast).

@@ -7,7 +7,7 @@ namespace ppengine::comm {
 
 const char* CollectiveCall::name() const {
   constexpr const char* names[] = {"allreduce", "reduce_scatter", "all_gather", "broadcast"};
-  return names[static_cast<size_t>(kind)];
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string CollectiveCall::text() const {
@@ -16,10 +16,10 @@ std::string CollectiveCall::text() const {
   return fmt::format("{} of {} {} ({})", name(), count, type.name(), name_of(reduce));
 }
 
-size_t CollectiveCall::link_bytes(int ranks) const {
-  const auto others = static_cast<size_t>(ranks) - 1;
+std::size_t CollectiveCall::link_bytes(int ranks) const {
+  const auto others = static_cast<std::size_t>(ranks) - 1;
   if (kind == Kind::broadcast) return bytes();
-  return kind == Kind::allreduce ? 2 * bytes() * others / static_cast<size_t>(ranks) : bytes() * others;
+  return kind == Kind::allreduce ? 2 * bytes() * others / static_cast<std::size_t>(ranks) : bytes() * others;
 }
 
 }  // namespace ppengine::comm

@@ -8,10 +8,10 @@
 namespace ppengine::comm {
 
 struct CollectiveCall {
-  enum class Kind : uint8_t { allreduce, reduce_scatter, all_gather, broadcast };
+  enum class Kind : std::uint8_t { allreduce, reduce_scatter, all_gather, broadcast };
 
   Kind kind;
-  size_t count;  // elements; of one rank's part where there are parts
+  std::size_t count;  // elements; of one rank's part where there are parts
   Type type;
   Reduce reduce = Reduce::sum;
   int root = 0;
@@ -19,9 +19,9 @@ struct CollectiveCall {
   const char* name() const;
   // For errors: "allreduce of 12 f32 (sum)".
   std::string text() const;
-  size_t bytes() const { return count * type.size(); }
+  std::size_t bytes() const { return count * type.size(); }
   // What a ring moves over one rank's link.
-  size_t link_bytes(int ranks) const;
+  std::size_t link_bytes(int ranks) const;
   int link_messages(int ranks) const { return kind == Kind::broadcast ? 1 : ranks; }
   bool operator==(const CollectiveCall&) const = default;
 };

@@ -22,11 +22,13 @@ struct Message {
   enum class Kind { send, recv };
   Kind kind;
   void* data;
-  size_t bytes;
+  std::size_t bytes;
   int peer;
   int tag;
-  static Message send(const void* data, size_t bytes, int peer, int tag) { return {Kind::send, const_cast<void*>(data), bytes, peer, tag}; }
-  static Message recv(void* data, size_t bytes, int peer, int tag) { return {Kind::recv, data, bytes, peer, tag}; }
+  static Message send(const void* data, std::size_t bytes, int peer, int tag) {
+    return {Kind::send, const_cast<void*>(data), bytes, peer, tag};
+  }
+  static Message recv(void* data, std::size_t bytes, int peer, int tag) { return {Kind::recv, data, bytes, peer, tag}; }
 };
 
 // The rank that ended the run, and why.
@@ -64,27 +66,27 @@ class Communicator {
 
   // Messages. recv wants exactly `bytes`: another size is an error on both sides that names both (between CPU processes a larger one is
   // "more"). recv_up_to takes any size up to the capacity; Pending::bytes() tells it.
-  virtual Pending send(const void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
-  virtual Pending recv(void* data, size_t bytes, int peer, int tag, const After& after = {}) = 0;
-  virtual Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after = {}) = 0;
+  virtual Pending send(const void* data, std::size_t bytes, int peer, int tag, const After& after = {}) = 0;
+  virtual Pending recv(void* data, std::size_t bytes, int peer, int tag, const After& after = {}) = 0;
+  virtual Pending recv_up_to(void* data, std::size_t capacity, int peer, int tag, const After& after = {}) = 0;
   // A message in memory that its sender does not need any more. Where two ranks share a device and have blocks of one size, the blocks
   // change places and nothing is copied; elsewhere these are send and recv. What a block holds is known again when the Pending is done.
-  virtual Pending hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after = {});
-  virtual Pending take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after = {});
+  virtual Pending hand_over(ops::Buffer& block, std::size_t bytes, int peer, int tag, const After& after = {});
+  virtual Pending take_over(ops::Buffer& block, std::size_t bytes, int peer, int tag, const After& after = {});
   // All messages at once, in any order on each side: both directions between two ranks cannot lock each other out.
   virtual Pending exchange(std::span<const Message> messages, const After& after = {});
 
   // Collectives. Sums are made in the order of ranks: the same bits on every rank and in every run. in == out is allowed for
   // allreduce; for reduce_scatter out may be part `rank` of in, for all_gather in may be part `rank` of out.
-  Pending allreduce(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
-  Pending allreduce(void* data, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) {
+  Pending allreduce(const void* in, void* out, std::size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
+  Pending allreduce(void* data, std::size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum) {
     return allreduce(data, data, count, type, after, reduce);
   }
   // in: size() parts of `count` elements; out: the sum of part `rank`.
-  Pending reduce_scatter(const void* in, void* out, size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
+  Pending reduce_scatter(const void* in, void* out, std::size_t count, Type type, const After& after = {}, Reduce reduce = Reduce::sum);
   // in: `count` elements; out: size() parts of `count`, by rank.
-  Pending all_gather(const void* in, void* out, size_t count, Type type, const After& after = {});
-  Pending broadcast(void* data, size_t bytes, int root, const After& after = {});
+  Pending all_gather(const void* in, void* out, std::size_t count, Type type, const After& after = {});
+  Pending broadcast(void* data, std::size_t bytes, int root, const After& after = {});
   // What each of these becomes.
   virtual Pending collective(const CollectiveCall& call, const void* in, void* out, const After& after) = 0;
 
@@ -93,9 +95,9 @@ class Communicator {
   std::string broadcast_bytes(std::string_view mine, int root);
   // In place, in the order of ranks.
   void allreduce_values(std::span<double> values, Reduce reduce = Reduce::sum);
-  void allreduce_values(std::span<int64_t> values, Reduce reduce = Reduce::sum);
+  void allreduce_values(std::span<std::int64_t> values, Reduce reduce = Reduce::sum);
   double allreduce_value(double value, Reduce reduce = Reduce::sum);
-  int64_t allreduce_value(int64_t value, Reduce reduce = Reduce::sum);
+  std::int64_t allreduce_value(std::int64_t value, Reduce reduce = Reduce::sum);
   void barrier() { all_gather_bytes({}); }
 
   // Moves operations along where only a call does that; costs next to nothing where there is nothing to do. For those who compute for a

@@ -15,7 +15,7 @@ class Link {
  public:
   explicit Link(const SimulatedLink& link) : link_(link) {}
   // From now on, behind what is on its way.
-  Clock::time_point pass(size_t bytes, int messages) {
+  Clock::time_point pass(std::size_t bytes, int messages) {
     auto taken = std::chrono::duration_cast<Clock::duration>(link_.latency) * messages;
     if (link_.bytes_per_second > 0)
       taken += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(double(bytes) / link_.bytes_per_second));
@@ -32,14 +32,14 @@ class Link {
 
 class Slow final : public Pending::State {
  public:
-  Slow(Pending inner, std::shared_ptr<Link> link, size_t bytes, int messages)
+  Slow(Pending inner, std::shared_ptr<Link> link, std::size_t bytes, int messages)
       : inner_(std::move(inner)), link_(std::move(link)), bytes_(bytes), messages_(messages) {}
   bool done() override { return inner_.done() && Clock::now() >= until(); }
   void wait(Clock::time_point deadline) override {
     if (inner_.state()) inner_.state()->wait(deadline);
     std::this_thread::sleep_until(until());
   }
-  size_t bytes() override { return inner_.bytes(); }
+  std::size_t bytes() override { return inner_.bytes(); }
   std::chrono::milliseconds timeout() override { return inner_.state() ? inner_.state()->timeout() : Communicator::default_timeout; }
 
  private:
@@ -50,7 +50,7 @@ class Slow final : public Pending::State {
   }
   Pending inner_;
   std::shared_ptr<Link> link_;
-  const size_t bytes_;
+  const std::size_t bytes_;
   const int messages_;
   std::mutex mutex_;
   std::optional<Clock::time_point> until_;
@@ -76,13 +76,13 @@ class Limited final : public Communicator {
     inner_.set_timeout(timeout);
   }
 
-  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending send(const void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return inner_.send(data, bytes, peer, tag, after);
   }
-  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending recv(void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return slow(inner_.recv(data, bytes, peer, tag, after), bytes, 1);
   }
-  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+  Pending recv_up_to(void* data, std::size_t capacity, int peer, int tag, const After& after) override {
     return slow(inner_.recv_up_to(data, capacity, peer, tag, after), capacity, 1);
   }
 
@@ -99,7 +99,7 @@ class Limited final : public Communicator {
   std::optional<Failure> failure() const override { return inner_.failure(); }
 
  private:
-  Pending slow(Pending pending, size_t bytes, int messages) const {
+  Pending slow(Pending pending, std::size_t bytes, int messages) const {
     return Pending(std::make_shared<Slow>(std::move(pending), link_, size() == 1 ? 0 : bytes, size() == 1 ? 0 : messages));
   }
 

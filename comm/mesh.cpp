@@ -21,21 +21,21 @@ MeshShape MeshShape::parse(const std::string& text) {
       throw ConfigError(fmt::format("mesh '{}': give pipeline, data and tensor ranks as P,D,T, for example 4,2,1", text));
     at = next + 1;
   }
-  if (int64_t{values[0]} * values[1] * values[2] > 1 << 20)
+  if (std::int64_t{values[0]} * values[1] * values[2] > 1 << 20)
     throw ConfigError(fmt::format("mesh '{}' has more than {} ranks", text, 1 << 20));
   return {values[0], values[1], values[2]};
 }
 
 std::string MeshShape::text(const std::vector<std::string>& names) const {
   std::vector<std::string> cells;
-  size_t width = 0;
+  std::size_t width = 0;
   for (int p = 0; p < pipeline; ++p)
     for (int d = 0; d < data; ++d) {
       std::string cell;
       for (int t = 0; t < tensor; ++t) {
         const int r = rank({p, d, t});
         cell += fmt::format("{}{}", t == 0 ? "" : " | ", r);
-        if (static_cast<size_t>(r) < names.size()) cell += fmt::format(" ({})", names[static_cast<size_t>(r)]);
+        if (static_cast<std::size_t>(r) < names.size()) cell += fmt::format(" ({})", names[static_cast<std::size_t>(r)]);
       }
       width = std::max(width, cell.size());
       cells.push_back(std::move(cell));

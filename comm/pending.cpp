@@ -18,8 +18,8 @@ class Several : public Pending::State {
     for (const Pending& part : parts_)
       if (part.state()) part.state()->wait_on(stream, deadline);
   }
-  size_t bytes() override {
-    size_t sum = 0;
+  std::size_t bytes() override {
+    std::size_t sum = 0;
     for (const Pending& part : parts_) sum += part.bytes();
     return sum;
   }
@@ -54,6 +54,6 @@ void Pending::wait_on(ops::Stream& stream) const {
   if (state_) state_->wait_on(stream, Clock::now() + state_->timeout());
 }
 
-size_t Pending::bytes() const { return state_ ? state_->bytes() : 0; }
+std::size_t Pending::bytes() const { return state_ ? state_->bytes() : 0; }
 
 }  // namespace ppengine::comm

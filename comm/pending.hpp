@@ -40,7 +40,7 @@ class Pending {
   // posted its side (local) or the data is there (CPU processes); throws as wait() does.
   void wait_on(ops::Stream& stream) const;
   // Bytes that were received; known after wait() or wait_on().
-  size_t bytes() const;
+  std::size_t bytes() const;
 
   // What communicators implement.
   class State {
@@ -49,7 +49,7 @@ class Pending {
     virtual bool done() = 0;
     virtual void wait(Clock::time_point deadline) = 0;
     virtual void wait_on(ops::Stream& stream, Clock::time_point deadline);
-    virtual size_t bytes() { return 0; }
+    virtual std::size_t bytes() { return 0; }
     virtual std::chrono::milliseconds timeout() = 0;
   };
   explicit Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -10,18 +10,18 @@
 namespace ppengine::comm {
 namespace {
 
-constexpr size_t tile = 2048;
+constexpr std::size_t tile = 2048;
 
 struct Bf16 {
-  uint16_t bits;
+  std::uint16_t bits;
 };
 struct F16 {
-  uint16_t bits;
+  std::uint16_t bits;
 };
 
-float widen(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+float widen(Bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 float widen(F16 x) {
-  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16, exponent = (x.bits >> 10) & 31u, fraction = x.bits & 0x3ffu;
+  const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16, exponent = (x.bits >> 10) & 31u, fraction = x.bits & 0x3ffu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float small = static_cast<float>(fraction) * 0x1p-24f;
@@ -33,24 +33,24 @@ T widen(T x) {
 }
 
 void narrow(float x, Bf16& out) {
-  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
-    out.bits = static_cast<uint16_t>((bits >> 16) | 0x40u);  // stays a NaN
+    out.bits = static_cast<std::uint16_t>((bits >> 16) | 0x40u);  // stays a NaN
   else
-    out.bits = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    out.bits = static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 void narrow(float x, F16& out) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u)
-    out.bits = static_cast<uint16_t>(sign | 0x7e00u);
+    out.bits = static_cast<std::uint16_t>(sign | 0x7e00u);
   else if (magnitude >= 0x477ff000u)
-    out.bits = static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-  else if (magnitude >= 0x38800000u) {                 // normal in f16
-    const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-    out.bits = static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+    out.bits = static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
+  else if (magnitude >= 0x38800000u) {                      // normal in f16
+    const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    out.bits = static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
   } else {  // adding 0.5 leaves the subnormal's bits, rounded to even, at the end of the sum's fraction
-    out.bits = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u));
+    out.bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u));
   }
 }
 template <class T>
@@ -59,19 +59,19 @@ void narrow(T x, T& out) {
 }
 
 template <class T, class Combine>
-void run(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Combine combine) {
+void run(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t count, Combine combine) {
   using Wide = decltype(widen(T{}));
   Wide sum[tile];
   T result[tile];
-  for (size_t begin = 0; begin < count; begin += tile) {
-    const size_t n = std::min(tile, count - begin);
+  for (std::size_t begin = 0; begin < count; begin += tile) {
+    const std::size_t n = std::min(tile, count - begin);
     const T* first = static_cast<const T*>(inputs[0]) + begin;
-    for (size_t i = 0; i < n; ++i) sum[i] = widen(first[i]);
+    for (std::size_t i = 0; i < n; ++i) sum[i] = widen(first[i]);
     for (const void* input : inputs.subspan(1)) {
       const T* in = static_cast<const T*>(input) + begin;
-      for (size_t i = 0; i < n; ++i) sum[i] = combine(sum[i], widen(in[i]));
+      for (std::size_t i = 0; i < n; ++i) sum[i] = combine(sum[i], widen(in[i]));
     }
-    for (size_t i = 0; i < n; ++i) narrow(sum[i], result[i]);
+    for (std::size_t i = 0; i < n; ++i) narrow(sum[i], result[i]);
     for (void* output : outputs) std::memcpy(static_cast<T*>(output) + begin, result, n * sizeof(T));
   }
 }
@@ -86,7 +86,7 @@ Value add(Value a, Value b) {
 }
 
 template <class T>
-void dispatch(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Reduce reduce) {
+void dispatch(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t count, Reduce reduce) {
   switch (reduce) {
     case Reduce::sum:
       return run<T>(inputs, outputs, count, [](auto a, auto b) { return add(a, b); });
@@ -99,7 +99,7 @@ void dispatch(std::span<const void* const> inputs, std::span<void* const> output
 
 }  // namespace
 
-void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Type type, Reduce reduce) {
+void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t count, Type type, Reduce reduce) {
   switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return dispatch<float>(inputs, outputs, count, reduce);
@@ -110,11 +110,11 @@ void reduce_elements(std::span<const void* const> inputs, std::span<void* const>
     case Type::f64:
       return dispatch<double>(inputs, outputs, count, reduce);
     case Type::i32:
-      return dispatch<int32_t>(inputs, outputs, count, reduce);
+      return dispatch<std::int32_t>(inputs, outputs, count, reduce);
     case Type::i64:
-      return dispatch<int64_t>(inputs, outputs, count, reduce);
+      return dispatch<std::int64_t>(inputs, outputs, count, reduce);
     case Type::u8:
-      return dispatch<uint8_t>(inputs, outputs, count, reduce);
+      return dispatch<std::uint8_t>(inputs, outputs, count, reduce);
   }
 }
 

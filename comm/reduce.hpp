@@ -9,6 +9,6 @@ namespace ppengine::comm {
 
 // out[i] = in[0][i] + in[1][i] + ... for i in [0, count), written to every output. An output may be one of the inputs, at the same
 // position. bf16 and f16 are summed in f32 and rounded once.
-void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, size_t count, Type type, Reduce reduce);
+void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t count, Type type, Reduce reduce);
 
 }  // namespace ppengine::comm

@@ -10,7 +10,7 @@ namespace ppengine::comm {
 
 class Type {
  public:
-  enum Value : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+  enum Value : std::uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
 
   constexpr Type(Value value) : value_(value) {}  // NOLINT: implicit on purpose
   constexpr Type(ops::Type type)                  // NOLINT: a tensor's type goes straight into a call
@@ -19,8 +19,8 @@ class Type {
                                          : i32) {}
   constexpr operator Value() const { return value_; }  // NOLINT: for switch and ==
 
-  constexpr size_t size() const {
-    constexpr size_t sizes[] = {4, 2, 2, 8, 4, 8, 1};
+  constexpr std::size_t size() const {
+    constexpr std::size_t sizes[] = {4, 2, 2, 8, 4, 8, 1};
     return sizes[value_];
   }
   constexpr const char* name() const {
@@ -32,7 +32,7 @@ class Type {
   Value value_;
 };
 
-enum class Reduce : uint8_t { sum, max, min };
+enum class Reduce : std::uint8_t { sum, max, min };
 constexpr const char* name_of(Reduce reduce) { return reduce == Reduce::sum ? "sum" : reduce == Reduce::max ? "max" : "min"; }
 
 }  // namespace ppengine::comm

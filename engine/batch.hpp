@@ -14,19 +14,19 @@ namespace ppengine::engine {
 // given once, [length] or [length, width], and every sequence of every microbatch sees it.
 struct BatchInput {
   std::string name;
-  std::vector<int32_t> tokens;
+  std::vector<std::int32_t> tokens;
   std::vector<float> values;
   bool shared = false;
 };
 
 struct Batch {
-  int64_t sequences = 0, length = 0;
+  std::int64_t sequences = 0, length = 0;
   std::vector<BatchInput> inputs;
   // By sequence: tokens that count, the rest is padding with masked targets. Microbatches are as long as their longest sequence then.
   // Empty: all are of the batch's length.
-  std::vector<int64_t> lengths = {};
+  std::vector<std::int64_t> lengths = {};
 
-  int64_t tokens() const;  // without padding
+  std::int64_t tokens() const;  // without padding
   const BatchInput* find(const std::string& name) const;
 };
 
@@ -35,20 +35,20 @@ struct Batch {
 void check_batch(const Graph& graph, const Batch& batch);
 // ConfigError with index and number for the first token that is out of range: not in the vocabulary of an embedding, or not a class of the
 // loss that has them as targets (below zero: masked).
-void check_tokens(const Graph& graph, Value value, std::span<const int32_t> tokens, int64_t length);
+void check_tokens(const Graph& graph, Value value, std::span<const std::int32_t> tokens, std::int64_t length);
 
 // Targets that count: those that the loss reads and that are not masked (below zero).
-int64_t valid_tokens(const Graph& graph, const Batch& batch);
+std::int64_t valid_tokens(const Graph& graph, const Batch& batch);
 
 // Sequences [begin, begin + count) of a batch.
 struct MicrobatchRange {
-  int64_t begin = 0, count = 0;
-  int64_t length = 0;  // tokens of each that are computed; 0: all
+  std::int64_t begin = 0, count = 0;
+  std::int64_t length = 0;  // tokens of each that are computed; 0: all
 };
 
 // As even as possible, the larger ones first. ConfigError where there are fewer sequences than microbatches.
-std::vector<MicrobatchRange> split_batch(int64_t begin, int64_t sequences, int microbatches);
+std::vector<MicrobatchRange> split_batch(std::int64_t begin, std::int64_t sequences, int microbatches);
 // The same, each as long as the longest of its sequences: rounded up to an eighth of the batch's length, so that few shapes are compiled.
-std::vector<MicrobatchRange> split_batch(const Batch& batch, int64_t begin, int64_t sequences, int microbatches);
+std::vector<MicrobatchRange> split_batch(const Batch& batch, std::int64_t begin, std::int64_t sequences, int microbatches);
 
 }  // namespace ppengine::engine

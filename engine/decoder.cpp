@@ -11,8 +11,8 @@
 namespace ppengine::engine {
 namespace {
 
-constexpr int64_t exact_length = 8;         // prefills up to here are compiled for their length, longer ones for a multiple of
-constexpr int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
+constexpr std::int64_t exact_length = 8;         // prefills up to here are compiled for their length, longer ones for a multiple of
+constexpr std::int64_t length_granularity = 16;  // so that prompts of many lengths share few compiled shapes
 
 // The input of the model that holds tokens. Others (targets) only lead to the loss, which is not computed here.
 Value find_tokens(const Graph& graph, const StageCut& first) {
@@ -29,7 +29,7 @@ schedules::Plan one_forward(const ModelRank& model) {
   return make_plan(options, true, model.stage_rank().items());
 }
 
-PipelineOptions pipeline_options(const Decoder::Options& options, int64_t chunk) {
+PipelineOptions pipeline_options(const Decoder::Options& options, std::int64_t chunk) {
   PipelineOptions how;
   how.compile.loss = false;
   how.compile.cache_capacity = options.capacity;
@@ -43,7 +43,7 @@ PipelineOptions pipeline_options(const Decoder::Options& options, int64_t chunk)
   return how;
 }
 
-int64_t own_pages(const Decoder::Options& options) {
+std::int64_t own_pages(const Decoder::Options& options) {
   return (options.capacity + CompileOptions::cache_page - 1) / CompileOptions::cache_page;
 }
 
@@ -65,11 +65,11 @@ Decoder::Decoder(ModelRank& model, const Options& options)
                   options.sequences > 0);
   if (!model.graph().output_value()) throw ConfigError("the model has no output: call Graph::output on its logits");
   for (const Node& node : model.graph().nodes())
-    if (const int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
-  adapters_.assign(static_cast<size_t>(options.groups * options.sequences), -1);
-  pages_.assign(adapters_.size() * static_cast<size_t>(own_pages(options)), 0);
+    if (const std::int64_t at = node.op->rotary_switch(); at < options.capacity) rotary_switch_ = std::max(rotary_switch_, at);
+  adapters_.assign(static_cast<std::size_t>(options.groups * options.sequences), -1);
+  pages_.assign(adapters_.size() * static_cast<std::size_t>(own_pages(options)), 0);
   if (options.pages == 0)
-    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i + 1);
+    for (std::size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<std::int32_t>(i + 1);
   for (const AdapterMask& mask : options.adapters) {
     const auto found = std::ranges::find(model.graph().values(), mask.input, &ValueInfo::name);
     PPENGINE_ASSERT(found != model.graph().values().end() && !found->producer);
@@ -80,55 +80,56 @@ Decoder::Decoder(ModelRank& model, const Options& options)
 }
 
 // The tokens that pad a prefill come after all others and their keys are overwritten before anybody reads them.
-int64_t Decoder::padded(int64_t position, int64_t length) const {
+std::int64_t Decoder::padded(std::int64_t position, std::int64_t length) const {
   if (length <= exact_length) return length;
-  const int64_t up = (length + length_granularity - 1) / length_granularity * length_granularity;
+  const std::int64_t up = (length + length_granularity - 1) / length_granularity * length_granularity;
   return std::min(up, options_.capacity - position);
 }
 
-void Decoder::prepare(int64_t position, int64_t length, bool output) {
+void Decoder::prepare(std::int64_t position, std::int64_t length, bool output) {
   prepare({.output = output ? Output::one_row : Output::none, .length = padded(position, length)});
 }
 
-void Decoder::prepare_step(int64_t sequences) { prepare({.sequences = sequences}); }
+void Decoder::prepare_step(std::int64_t sequences) { prepare({.sequences = sequences}); }
 
-std::span<float> Decoder::prefill(int group, int64_t sequence, int64_t position, int64_t length, bool output, std::span<const int32_t> ids,
-                                  int64_t whole) {
+std::span<float> Decoder::prefill(int group, std::int64_t sequence, std::int64_t position, std::int64_t length, bool output,
+                                  std::span<const std::int32_t> ids, std::int64_t whole) {
   return prefill(output ? Output::one_row : Output::none, group, sequence, position, length, ids, whole);
 }
 
-std::span<float> Decoder::read(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids, int64_t whole) {
+std::span<float> Decoder::read(int group, std::int64_t sequence, std::int64_t position, std::int64_t length,
+                               std::span<const std::int32_t> ids, std::int64_t whole) {
   const std::span<float> rows = prefill(Output::all, group, sequence, position, length, ids, whole);
-  return rows.first(rows.size() / ids_.size() * static_cast<size_t>(length));  // without those that pad
+  return rows.first(rows.size() / ids_.size() * static_cast<std::size_t>(length));  // without those that pad
 }
 
-std::span<float> Decoder::prefill(Output output, int group, int64_t sequence, int64_t position, int64_t length,
-                                  std::span<const int32_t> ids, int64_t whole) {
+std::span<float> Decoder::prefill(Output output, int group, std::int64_t sequence, std::int64_t position, std::int64_t length,
+                                  std::span<const std::int32_t> ids, std::int64_t whole) {
   PPENGINE_ASSERT(length > 0 && (options_.chunk == 0 || length <= options_.chunk) && position + length <= options_.capacity &&
                   sequence < options_.sequences);
-  ids_.assign(static_cast<size_t>(padded(position, length)), 0);
+  ids_.assign(static_cast<std::size_t>(padded(position, length)), 0);
   std::ranges::copy(ids, ids_.begin());
-  const auto first = static_cast<int32_t>(position);
+  const auto first = static_cast<std::int32_t>(position);
   return run({.output = output,
               .group = group,
               .first = sequence,
-              .length = static_cast<int64_t>(ids_.size()),
+              .length = static_cast<std::int64_t>(ids_.size()),
               .row = length - 1,
               .positions = {&first, 1},
               .ids = ids_,
               .whole = std::max(whole, position + length)});
 }
 
-std::span<float> Decoder::step(int group, int64_t first, std::span<const int32_t> positions, std::span<const int32_t> ids) {
-  const auto sequences = static_cast<int64_t>(positions.size());
+std::span<float> Decoder::step(int group, std::int64_t first, std::span<const std::int32_t> positions, std::span<const std::int32_t> ids) {
+  const auto sequences = static_cast<std::int64_t>(positions.size());
   PPENGINE_ASSERT(first >= 0 && sequences > 0 && first + sequences <= options_.sequences);
   return run({.group = group, .first = first, .sequences = sequences, .positions = positions, .ids = ids});
 }
 
-std::span<float> Decoder::verify(int group, int64_t sequence, int64_t position, int64_t length, std::span<const int32_t> ids,
-                                 int64_t whole) {
+std::span<float> Decoder::verify(int group, std::int64_t sequence, std::int64_t position, std::int64_t length,
+                                 std::span<const std::int32_t> ids, std::int64_t whole) {
   PPENGINE_ASSERT(length > 0 && length <= most_verified && position + length <= options_.capacity && sequence < options_.sequences);
-  const auto first = static_cast<int32_t>(position);
+  const auto first = static_cast<std::int32_t>(position);
   return run({.group = group,
               .first = sequence,
               .length = length,
@@ -137,28 +138,29 @@ std::span<float> Decoder::verify(int group, int64_t sequence, int64_t position, 
               .whole = std::max(whole, position + length)});
 }
 
-std::span<int32_t> Decoder::page_table(int group, int64_t sequence, int64_t count) {
-  const size_t each = pages_.size() / adapters_.size();
-  return std::span(pages_).subspan(static_cast<size_t>(group * options_.sequences + sequence) * each, static_cast<size_t>(count) * each);
+std::span<std::int32_t> Decoder::page_table(int group, std::int64_t sequence, std::int64_t count) {
+  const std::size_t each = pages_.size() / adapters_.size();
+  return std::span(pages_).subspan(static_cast<std::size_t>(group * options_.sequences + sequence) * each,
+                                   static_cast<std::size_t>(count) * each);
 }
 
-void Decoder::set_page(int group, int64_t sequence, int64_t index, int32_t page) {
+void Decoder::set_page(int group, std::int64_t sequence, std::int64_t index, std::int32_t page) {
   PPENGINE_ASSERT(page >= 0 && page < options_.pages);
-  page_table(group, sequence, 1)[static_cast<size_t>(index)] = page;
+  page_table(group, sequence, 1)[static_cast<std::size_t>(index)] = page;
 }
 
-void Decoder::clear_pages(int group, int64_t sequence) { std::ranges::fill(page_table(group, sequence, 1), 0); }
+void Decoder::clear_pages(int group, std::int64_t sequence) { std::ranges::fill(page_table(group, sequence, 1), 0); }
 
-void Decoder::set_adapter(int group, int64_t sequence, int adapter) {
-  adapters_[static_cast<size_t>(group * options_.sequences + sequence)] = adapter;
+void Decoder::set_adapter(int group, std::int64_t sequence, int adapter) {
+  adapters_[static_cast<std::size_t>(group * options_.sequences + sequence)] = adapter;
 }
 
 // Ones where a row's sequence has the adapter of a column.
 void Decoder::make_masks(const Call& call) {
   for (Mask& mask : masks_) {
     mask.rows.clear();
-    for (int64_t row = 0; row < call.sequences * call.length; ++row) {
-      const int adapter = adapters_[static_cast<size_t>(range_of(call).begin + row / call.length)];
+    for (std::int64_t row = 0; row < call.sequences * call.length; ++row) {
+      const int adapter = adapters_[static_cast<std::size_t>(range_of(call).begin + row / call.length)];
       for (int owner : mask.columns) mask.rows.push_back(owner == adapter ? 1.0f : 0.0f);
     }
   }
@@ -168,8 +170,8 @@ void Decoder::make_masks(const Call& call) {
 void Decoder::find_rotary_rows(const Call& call) {
   if (rotary_switch_ == 0) return;
   rotary_rows_.assign(call.positions.begin(), call.positions.end());
-  for (int32_t& row : rotary_rows_)
-    if ((call.whole > 0 ? call.whole : row + 1) > rotary_switch_) row += static_cast<int32_t>(options_.capacity);
+  for (std::int32_t& row : rotary_rows_)
+    if ((call.whole > 0 ? call.whole : row + 1) > rotary_switch_) row += static_cast<std::int32_t>(options_.capacity);
 }
 
 void Decoder::prepare(const Call& call) { pipeline_.prepare({range_of(call)}, call.length, call.output); }
@@ -191,12 +193,12 @@ void Decoder::fill(StageRuntime& stage, const Call& call) {
     if (to && !from.empty()) pipeline_.stream().copy(to, from.data(), from.size() * sizeof(from[0]));
   };
   if (std::byte* const to = stage.input(0, input_)) {
-    check_tokens(model_.graph(), input_, call.ids, static_cast<int64_t>(call.ids.size()));
+    check_tokens(model_.graph(), input_, call.ids, static_cast<std::int64_t>(call.ids.size()));
     put(to, call.ids);
   }
   for (const Mask& mask : masks_) put(stage.input(0, mask.value), std::span(mask.rows));
   std::byte* const positions = stage.positions(0);
-  const size_t each = call.positions.size_bytes();
+  const std::size_t each = call.positions.size_bytes();
   put(positions, call.positions);
   put(positions + each, std::span(rotary_rows_));
   put(positions + 2 * each, page_table(call.group, call.first, call.sequences));

@@ -28,14 +28,14 @@ Pipeline& Evaluator::pipeline_for(int microbatches) {
 Evaluator::Result Evaluator::run(const Batch& batch) {
   check_batch(model_.graph(), batch);
   // Data-parallel ranks get shares that differ by one sequence at most; one without any has nothing to do.
-  const int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = mesh_.place().data;
-  const int64_t begin = rank * share + std::min(rank, more), mine = share + (rank < more ? 1 : 0);
+  const std::int64_t ranks = options_.data, share = batch.sequences / ranks, more = batch.sequences % ranks, rank = mesh_.place().data;
+  const std::int64_t begin = rank * share + std::min(rank, more), mine = share + (rank < more ? 1 : 0);
   double loss = 0;
   // Sharded ranks gather stages together: they follow one plan, and one without data shadows it.
-  const int64_t least = model_.sharding() ? std::max<int64_t>(share, 1) : mine;
+  const std::int64_t least = model_.sharding() ? std::max<std::int64_t>(share, 1) : mine;
   if (mine == 0 && model_.sharding()) pipeline_for(1).shadow(nullptr);
   if (mine > 0) {
-    Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<int64_t>(options_.microbatches, least)));
+    Pipeline& pipeline = pipeline_for(static_cast<int>(std::min<std::int64_t>(options_.microbatches, least)));
     StepInputs inputs;
     inputs.batch = &batch;
     inputs.output = output_ ? Output::all : Output::none;
@@ -43,7 +43,7 @@ Evaluator::Result Evaluator::run(const Batch& batch) {
         output_ ? split_batch(begin, mine, pipeline.plan().microbatches) : split_batch(batch, begin, mine, pipeline.plan().microbatches);
     pipeline.on_output = [&](int microbatch, const ops::Tensor& output, ops::Stream& stream) {
       if (!on_output || mesh_.place().tensor != 0) return;
-      on_output(inputs.microbatches[static_cast<size_t>(microbatch)].begin, output.shape[0], host_->read(output, stream));
+      on_output(inputs.microbatches[static_cast<std::size_t>(microbatch)].begin, output.shape[0], host_->read(output, stream));
     };
     pipeline.set_profile(profile_);
     pipeline.run(inputs);

@@ -24,7 +24,7 @@ class Evaluator {
 
   struct Result {
     double loss_sum = 0;  // over valid tokens
-    int64_t valid_tokens = 0;
+    std::int64_t valid_tokens = 0;
     double loss() const { return valid_tokens ? loss_sum / double(valid_tokens) : 0.0; }
   };
   // All ranks give the same batch; it is split over data-parallel ranks and microbatches as evenly as possible.
@@ -32,7 +32,7 @@ class Evaluator {
 
   // On the ranks that have the last stage, of tensor-parallel ones on the first: the graph's output [sequences, length, width] for
   // sequences starting at `first`, f32 on the host.
-  std::function<void(int64_t first, int64_t sequences, std::span<const float> output)> on_output;
+  std::function<void(std::int64_t first, std::int64_t sequences, std::span<const float> output)> on_output;
   // Measures every instruction from now on (slower); null: no more.
   void set_profile(Profile* profile) { profile_ = profile; }
 

@@ -41,9 +41,11 @@ Shard ModelRank::shard_for(const std::vector<FlatLayout>& layouts) const {
   if (!options_.sharding) return {};
   const ShardingOptions& how = *options_.sharding;
   if (how.always_gather) return {how.data->rank(), how.data->size()};
-  size_t all = 0, largest = 0;
+  std::size_t all = 0, largest = 0;
   for (const FlatLayout& layout : layouts) all += layout.count, largest = std::max(largest, layout.count);
-  const auto whole = [&](int blocks) { return all <= all / static_cast<size_t>(how.data->size()) + largest * static_cast<size_t>(blocks); };
+  const auto whole = [&](int blocks) {
+    return all <= all / static_cast<std::size_t>(how.data->size()) + largest * static_cast<std::size_t>(blocks);
+  };
   return {how.data->rank(), how.data->size(), whole(how.active_stages), whole(how.gradient_stages)};
 }
 
@@ -54,13 +56,13 @@ FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
   const GradientOrder order = gradient_order(*graph_, cut);
   std::vector<FlatItem> items;
   const auto add = [&](ParameterId id, int key) {
-    items.push_back({id, static_cast<size_t>(graph_->parameters()[id].shape.count()), key});
+    items.push_back({id, static_cast<std::size_t>(graph_->parameters()[id].shape.count()), key});
   };
   const std::vector<RowTable> tables = row_tables(*graph_, cut);
   const auto alone = [&](ParameterId id) {
     const auto table = std::ranges::find(tables, id, &RowTable::parameter);
     return tied(id) || (table != tables.end() &&
-                        static_cast<size_t>(table->rows * table->width) * sizeof(float) >= options_.buckets.effective().front());
+                        static_cast<std::size_t>(table->rows * table->width) * sizeof(float) >= options_.buckets.effective().front());
   };
   for (ParameterId id : order.used) add(id, alone(id) ? 1 + id.number() : 0);
   for (ParameterId id : order.unused) add(id, tied(id) ? 1 + id.number() : -1);
@@ -73,7 +75,7 @@ FlatLayout ModelRank::layout_of(const StageCut& cut, int shards) const {
 ParameterStore& ModelRank::parameters(StageId stage) {
   const auto found = std::ranges::find(stages_, stage);
   PPENGINE_ASSERT(found != stages_.end());
-  return stores_[static_cast<size_t>(found - stages_.begin())];
+  return stores_[static_cast<std::size_t>(found - stages_.begin())];
 }
 
 std::vector<StagePlace> ModelRank::stage_places() const {

@@ -44,7 +44,7 @@ schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::v
   return schedules::lower(schedules::builtin_schedules().make("forward", request), lowering);
 }
 
-std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, std::int64_t batch, std::int64_t length,
                                 comm::Communicator* world) {
   if (options.split.empty()) {
     const bool any_split_alike = options.data <= 2 && !options.sharded();

@@ -58,7 +58,7 @@ struct StagePlace {
 schedules::Plan make_plan(const ParallelOptions& options, bool inference, std::vector<int> stage_rank = {});
 // Stages as the options cut them, for microbatches of so many sequences. world: of training, where all ranks call it; null: nothing is
 // measured.
-std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, int64_t batch, int64_t length,
+std::vector<StageCut> make_cuts(const Graph& graph, const ParallelOptions& options, int stages, std::int64_t batch, std::int64_t length,
                                 comm::Communicator* world = nullptr);
 
 }  // namespace ppengine::engine

@@ -44,9 +44,9 @@ StageRuntime& Pipeline::at(StageId stage) {
   throw Error(fmt::format("internal error: stage {} is not on rank {}", stage.number(), model_.rank()));
 }
 
-void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length, Output output) {
+void Pipeline::prepare(const std::vector<MicrobatchRange>& microbatches, std::int64_t length, Output output) {
   PPENGINE_ASSERT(static_cast<int>(microbatches.size()) == plan_.microbatches);
-  size_t workspace = workspace_.bytes();
+  std::size_t workspace = workspace_.bytes();
   for (auto& stage : stages_) {
     stage->prepare(microbatches, length, output);
     workspace = std::max(workspace, stage->workspace_bytes());
@@ -66,33 +66,33 @@ void Pipeline::upload_inputs(const StepInputs& inputs) {
       }
       for (Value value : model_.graph().values().ids())
         if (std::byte* const to = stage->input(m, value))
-          upload(to, model_.graph().info(value), *inputs.batch, inputs.microbatches[static_cast<size_t>(m)]);
+          upload(to, model_.graph().info(value), *inputs.batch, inputs.microbatches[static_cast<std::size_t>(m)]);
     }
 }
 
 void Pipeline::upload(void* to, const ValueInfo& value, const Batch& batch, const MicrobatchRange& range) {
   const BatchInput& input = *batch.find(value.name);
   const bool tokens = value.kind == ValueKind::tokens, narrow = !tokens && model_.options().compute != ops::Type::f32;
-  const auto stored = static_cast<size_t>(batch.length * value.width);
-  const size_t used = range.length > 0 ? static_cast<size_t>(range.length * value.width) : stored;  // of a sequence
-  const size_t count = used * static_cast<size_t>(range.count);
-  const size_t first = input.shared ? 0 : static_cast<size_t>(range.begin) * stored;
+  const auto stored = static_cast<std::size_t>(batch.length * value.width);
+  const std::size_t used = range.length > 0 ? static_cast<std::size_t>(range.length * value.width) : stored;  // of a sequence
+  const std::size_t count = used * static_cast<std::size_t>(range.count);
+  const std::size_t first = input.shared ? 0 : static_cast<std::size_t>(range.begin) * stored;
   const bool at_once = used == stored && !input.shared;
-  const size_t each = at_once ? count : used, stride = input.shared ? 0 : stored;
+  const std::size_t each = at_once ? count : used, stride = input.shared ? 0 : stored;
   const auto* from =
       reinterpret_cast<const std::byte*>(tokens ? static_cast<const void*>(input.tokens.data() + first) : input.values.data() + first);
   if (narrow && staging_.bytes() < count * sizeof(float)) staging_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
   auto* const whole = static_cast<std::byte*>(narrow ? staging_.data() : to);
   const bool on_cpu = model_.device()->info().is_cpu;
   std::byte* const pinned = on_cpu ? nullptr : pinned_.take(count * sizeof(float));
-  for (size_t done = 0; done < count; done += each, from += stride * sizeof(float)) {
+  for (std::size_t done = 0; done < count; done += each, from += stride * sizeof(float)) {
     if (on_cpu)
       stream_.copy(whole + done * sizeof(float), from, each * sizeof(float));
     else
       std::memcpy(pinned + done * sizeof(float), from, each * sizeof(float));
   }
   if (!on_cpu) stream_.copy(whole, pinned, count * sizeof(float));
-  if (narrow) ops::cast(stream_, ops::Type::f32, whole, model_.options().compute, to, static_cast<int64_t>(count));
+  if (narrow) ops::cast(stream_, ops::Type::f32, whole, model_.options().compute, to, static_cast<std::int64_t>(count));
 }
 
 void Pipeline::run(const StepInputs& inputs, TimelineRecorder* recorder) {
@@ -116,7 +116,7 @@ void Pipeline::carry_out(const StepInputs& inputs) {
   const Value loss = options_.compile.loss ? model_.graph().loss_value() : Value();
   for (auto& stage : stages_) {
     if (!loss || !stage->cut().contains(model_.graph().info(loss).producer)) continue;
-    const size_t count = inputs.microbatches.size();
+    const std::size_t count = inputs.microbatches.size();
     auto* const host = reinterpret_cast<float*>(pinned_.take(count * sizeof(float)));
     stream_.copy(host, stage->results().data(), count * sizeof(float));
     stream_.wait();
@@ -144,14 +144,14 @@ void Pipeline::shadow(GradientSink* sink, bool zeros) {
   stream_.wait();
 }
 
-size_t Pipeline::block_bytes() const {
-  size_t bytes = 0;
+std::size_t Pipeline::block_bytes() const {
+  std::size_t bytes = 0;
   for (const auto& stage : stages_) bytes += stage->block_bytes();
   return bytes;
 }
 
-size_t Pipeline::cache_bytes() const {
-  size_t bytes = 0;
+std::size_t Pipeline::cache_bytes() const {
+  std::size_t bytes = 0;
   for (const auto& stage : stages_) bytes += stage->cache_bytes();
   return bytes;
 }
@@ -165,7 +165,7 @@ Run Pipeline::make_run(StageRuntime& stage, int microbatch, ops::Stream& stream)
   run.tensor = options_.tensor;
   run.data = options_.data;
   run.peers = options_.peers;
-  run.first_sequence = step_->microbatches[static_cast<size_t>(microbatch)].begin;
+  run.first_sequence = step_->microbatches[static_cast<std::size_t>(microbatch)].begin;
   run.output_row = step_->output_row;
   return run;
 }

@@ -31,9 +31,9 @@ struct StepInputs {
   std::function<void(StageRuntime& stage, int microbatch)> fill = {};  // puts the inputs into a stage's memory, where there is no batch
   std::vector<MicrobatchRange> microbatches;                           // sequences of the batch, one per microbatch of the plan
   Output output = Output::none;                                        // of inference: see Pipeline::on_output
-  int64_t output_row = 0;
+  std::int64_t output_row = 0;
   float loss_weight = 1.0f;
-  uint64_t dropout_key = 0;
+  std::uint64_t dropout_key = 0;
   bool accumulate = false;       // add to the gradients of an earlier step instead of starting anew
   GradientSink* sink = nullptr;  // null: this step's gradients are not complete yet
 };
@@ -45,7 +45,7 @@ class Pipeline final : public schedules::ActionHandler {
   ~Pipeline() override;
 
   // Compiles for the microbatches' shapes where that has not happened yet (primitives, memory).
-  void prepare(const std::vector<MicrobatchRange>& microbatches, int64_t length, Output output = Output::none);
+  void prepare(const std::vector<MicrobatchRange>& microbatches, std::int64_t length, Output output = Output::none);
   // Runs the plan once. Blocks until this rank's work is done. What goes wrong ends the run for the ranks of the plan too: messages that
   // they wait for will not come, and this rank's memory may be gone soon.
   void run(const StepInputs& inputs, TimelineRecorder* recorder = nullptr);
@@ -64,8 +64,8 @@ class Pipeline final : public schedules::ActionHandler {
   ops::Stream& stream() { return stream_; }
   const schedules::Plan& plan() const { return plan_; }
   // Bytes of activations and gradients blocks, by local stage: what the plan's count of live microbatches costs.
-  size_t block_bytes() const;
-  size_t cache_bytes() const;
+  std::size_t block_bytes() const;
+  std::size_t cache_bytes() const;
 
   void forward(StageId stage, int microbatch) override;
   void backward(StageId stage, int microbatch) override;
@@ -99,10 +99,10 @@ class Pipeline final : public schedules::ActionHandler {
   void finish_action();
   // Of the message that stage `to` receives.
   int tag(StageId to, int microbatch, bool backward) const;
-  comm::Pending send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag);
-  comm::Pending receive(ops::Buffer& block, size_t bytes, int peer, int tag);
+  comm::Pending send(ops::Buffer& block, std::size_t bytes, bool kept, int peer, int tag);
+  comm::Pending receive(ops::Buffer& block, std::size_t bytes, int peer, int tag);
   // From one stage of this rank to another.
-  void pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& to);
+  void pass_on(ops::Buffer& from, std::size_t bytes, bool kept, ops::Buffer& to);
 
   ModelRank& model_;
   schedules::Plan plan_;

@@ -27,7 +27,7 @@ void Pipeline::end_forward(StageRuntime& stage, int microbatch) {
   const CompiledStage& shape = stage.shape(microbatch);
   if (shape.output() != no_buffer && on_output) {
     const Run run = make_run(stage, microbatch, stream_);
-    const int64_t width = model_.graph().info(model_.graph().output_value()).width;
+    const std::int64_t width = model_.graph().info(model_.graph().output_value()).width;
     const CompileOptions& how = shape.options();
     on_output(microbatch, ops::Tensor(run.at(shape.output()), how.type, {how.batch, how.output_row ? 1 : how.length, width}), stream_);
   }
@@ -60,7 +60,7 @@ void Pipeline::end_input_gradient(StageRuntime& stage, int microbatch) {
   pass_on(stage.gradients(microbatch).out, shape.gradient_bytes_out(), shape.keeps_gradients_out(), its.in);
 }
 
-void Pipeline::pass_on(ops::Buffer& from, size_t bytes, bool kept, ops::Buffer& to) {
+void Pipeline::pass_on(ops::Buffer& from, std::size_t bytes, bool kept, ops::Buffer& to) {
   if (!kept && from.can_trade(to))
     from.trade(to);
   else
@@ -80,11 +80,12 @@ AfterInstruction Pipeline::watch(StageRuntime& stage, const std::vector<Compiled
   }
   if (!step_->sink || stage.weight_gradients() + 1 < plan_.microbatches) return {};
   if (!without.empty()) step_->sink->final_gradients(stage.id(), without, stream);
-  return [this, &finals, &stream, id = stage.id(), next = size_t{0}, ids = std::vector<ParameterId>()](size_t instruction) mutable {
-    ids.clear();
-    for (; next < finals.size() && finals[next].instruction == instruction; ++next) ids.push_back(finals[next].parameter);
-    if (!ids.empty()) step_->sink->final_gradients(id, ids, stream);
-  };
+  return
+      [this, &finals, &stream, id = stage.id(), next = std::size_t{0}, ids = std::vector<ParameterId>()](std::size_t instruction) mutable {
+        ids.clear();
+        for (; next < finals.size() && finals[next].instruction == instruction; ++next) ids.push_back(finals[next].parameter);
+        if (!ids.empty()) step_->sink->final_gradients(id, ids, stream);
+      };
 }
 
 void Pipeline::end_weight_gradient(StageRuntime& stage, int microbatch) {
@@ -163,12 +164,12 @@ int Pipeline::tag(StageId to, int microbatch, bool backward) const {
   return (to.number() * 2 + (backward ? 1 : 0)) * plan_.microbatches + microbatch;
 }
 
-comm::Pending Pipeline::send(ops::Buffer& block, size_t bytes, bool kept, int peer, int tag) {
+comm::Pending Pipeline::send(ops::Buffer& block, std::size_t bytes, bool kept, int peer, int tag) {
   if (bytes == 0) return {};
   return kept ? options_.peers->send(block.data(), bytes, peer, tag, stream_) : options_.peers->hand_over(block, bytes, peer, tag, stream_);
 }
 
-comm::Pending Pipeline::receive(ops::Buffer& block, size_t bytes, int peer, int tag) {
+comm::Pending Pipeline::receive(ops::Buffer& block, std::size_t bytes, int peer, int tag) {
   return bytes == 0 ? comm::Pending() : options_.peers->take_over(block, bytes, peer, tag, stream_);
 }
 

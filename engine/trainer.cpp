@@ -22,8 +22,8 @@ void refuse_unused(const Graph& graph, const std::vector<StageCut>& cuts) {
 
 }  // namespace
 
-Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
-                    int64_t length)
+Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, std::int64_t batch_size,
+                    std::int64_t length)
     : options_(options), mesh_(world, options_.parallel.mesh()), graph_(std::move(graph)) {
   const ParallelOptions& parallel = options_.parallel;
   if (options_.verify && world.size() > 1) check_settings(batch_size, length);
@@ -42,7 +42,7 @@ Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& op
   schedules::Plan plan = make_plan(parallel, /*inference=*/false);
   const Stretch mine = part_of(batch_size);
   split_batch(0, batch_size / parallel.data, plan.microbatches);  // refuses what cannot be split, before anything is built
-  const int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
+  const std::int64_t sequences = (batch_size / parallel.data + plan.microbatches - 1) / plan.microbatches;
   auto cuts = make_cuts(*graph_, parallel, plan.stages, sequences, length, &world);
   if (!options_.allow_unused) refuse_unused(*graph_, cuts);
 
@@ -72,7 +72,7 @@ Trainer::Impl::Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& op
   pipeline_->prepare(split_batch(0, mine.count, pipeline_->plan().microbatches), length);
 }
 
-void Trainer::Impl::check_settings(int64_t batch_size, int64_t length) const {
+void Trainer::Impl::check_settings(std::int64_t batch_size, std::int64_t length) const {
   const ParallelOptions& parallel = options_.parallel;
   verify_same_model(mesh_.world(), *graph_,
                     {{"batch size", std::to_string(batch_size)},
@@ -94,7 +94,9 @@ void Trainer::Impl::make_reducer() {
     how.hook = options_.own_hook ? options_.own_hook : make_hook(options_.hook);
   }
   if (options_.optimizer_in_backward)
-    how.reduced = [this](StageId stage, size_t bucket, ops::Stream& stream) { optimizer_->update(stream, stage, bucket, lr_, scale_); };
+    how.reduced = [this](StageId stage, std::size_t bucket, ops::Stream& stream) {
+      optimizer_->update(stream, stage, bucket, lr_, scale_);
+    };
   reducer_ = std::make_unique<Reducer>(*model_, *norm_, std::move(how));
 }
 
@@ -117,8 +119,8 @@ const std::vector<TimedReduction>& Trainer::Impl::reductions() const {
 
 // What programs see.
 
-Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size,
-                 int64_t length)
+Trainer::Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, std::int64_t batch_size,
+                 std::int64_t length)
     : impl_(std::make_unique<Impl>(std::move(graph), options, world, batch_size, length)) {}
 
 Trainer::~Trainer() = default;

@@ -41,7 +41,7 @@ struct TrainerOptions {
   double grad_clip = 0;  // 0: no clipping
   bool recompute = false;
   OnNan on_nan = OnNan::stop;
-  uint64_t seed = 0;  // of initial weights and dropout
+  std::uint64_t seed = 0;  // of initial weights and dropout
 
   // Data parallel.
   BucketOptions buckets;                   // of gradients that are reduced together
@@ -65,11 +65,11 @@ enum class Uneven {
 };
 
 struct StepResult {
-  int64_t step = 0;      // from 1
-  double loss = 0;       // mean over the valid tokens of the whole batch, before the update
-  double grad_norm = 0;  // before clipping
+  std::int64_t step = 0;  // from 1
+  double loss = 0;        // mean over the valid tokens of the whole batch, before the update
+  double grad_norm = 0;   // before clipping
   double lr = 0;
-  int64_t tokens = 0;  // of the whole batch
+  std::int64_t tokens = 0;  // of the whole batch
   double seconds = 0;
   double idle_share = 0;     // of this rank's time in the plan
   double backward = 0;       // seconds of this rank's backwards
@@ -80,7 +80,8 @@ struct StepResult {
 
 class Trainer {
  public:
-  Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length);
+  Trainer(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, std::int64_t batch_size,
+          std::int64_t length);
   ~Trainer();
 
   // One update from one batch, or from several whose gradients add up. All ranks give the same batches.

@@ -17,19 +17,19 @@ namespace ppengine::engine {
 namespace {
 
 bool has_not_finite(const Run& run, BufferId id, ops::Type type) {
-  const size_t bytes = run.buffers[id].bytes;
+  const std::size_t bytes = run.buffers[id].bytes;
   std::vector<std::byte> host(bytes);
   run.stream.copy(host.data(), run.at(id), bytes);
   run.stream.wait();
   if (type == ops::Type::bf16) {
-    for (size_t i = 0; i + 2 <= bytes; i += 2) {
-      uint16_t bits = 0;
+    for (std::size_t i = 0; i + 2 <= bytes; i += 2) {
+      std::uint16_t bits = 0;
       std::memcpy(&bits, host.data() + i, 2);
       if ((bits & 0x7f80u) == 0x7f80u) return true;
     }
     return false;
   }
-  for (size_t i = 0; i + 4 <= bytes; i += 4) {
+  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
     float value = 0;
     std::memcpy(&value, host.data() + i, 4);
     if (!std::isfinite(value)) return true;
@@ -39,16 +39,16 @@ bool has_not_finite(const Run& run, BufferId id, ops::Type type) {
 
 // What one rank has found: the place in the graph decides who was first.
 struct Finding {
-  int64_t place = INT64_MAX;
+  std::int64_t place = INT64_MAX;
   std::string what;
 };
 
 // All ranks' findings, the one with the lowest place, with its rank. Empty: nobody has found anything.
 std::string first_finding(comm::Communicator& world, const Finding& mine) {
-  const auto places = comm::gather(world, std::vector<int64_t>{mine.place});
+  const auto places = comm::gather(world, std::vector<std::int64_t>{mine.place});
   const auto texts = world.all_gather_bytes(mine.what);
-  size_t first = 0;
-  for (size_t rank = 1; rank < places.size(); ++rank)
+  std::size_t first = 0;
+  for (std::size_t rank = 1; rank < places.size(); ++rank)
     if (places[rank].front() < places[first].front()) first = rank;
   return places[first].front() == INT64_MAX ? "" : fmt::format("{} on rank {}", texts[first], first);
 }
@@ -94,7 +94,7 @@ std::string Trainer::Impl::find_not_finite(std::span<const Share> shares, bool s
 void Trainer::Impl::check_replicas() {
   comm::Communicator& data = mesh_.data();
   if (data.size() == 1 || model_->sharding()) return;
-  std::vector<uint32_t> mine;
+  std::vector<std::uint32_t> mine;
   std::vector<float> host;
   for (StageId stage : model_->stages()) {
     const ParameterStore& parameters = model_->parameters(stage);
@@ -104,11 +104,11 @@ void Trainer::Impl::check_replicas() {
     mine.push_back(crc32(host.data(), host.size() * sizeof(float)));
   }
   const auto all = comm::gather(data, mine);
-  std::map<std::vector<uint32_t>, std::vector<int>> copies;  // ranks of the world by what they have
-  for (size_t rank = 0; rank < all.size(); ++rank) copies[all[rank]].push_back(data.world_rank(static_cast<int>(rank)));
+  std::map<std::vector<std::uint32_t>, std::vector<int>> copies;  // ranks of the world by what they have
+  for (std::size_t rank = 0; rank < all.size(); ++rank) copies[all[rank]].push_back(data.world_rank(static_cast<int>(rank)));
   std::string text;
   if (copies.size() > 1 && data.rank() == 0) {
-    size_t most = 0;
+    std::size_t most = 0;
     for (const auto& [sums, ranks] : copies) most = std::max(most, ranks.size());
     std::vector<int> drifted;
     for (const auto& [sums, ranks] : copies)

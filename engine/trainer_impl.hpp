@@ -21,7 +21,8 @@
 namespace ppengine::engine {
 
 struct Trainer::Impl {
-  Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, int64_t batch_size, int64_t length);
+  Impl(std::shared_ptr<const Graph> graph, const TrainerOptions& options, comm::Communicator& world, std::int64_t batch_size,
+       std::int64_t length);
 
   StepResult step(std::span<const Batch> batches, double lr);
   void accumulate(const Batch& batch);
@@ -34,16 +35,16 @@ struct Trainer::Impl {
   // A batch's share of this rank: sequences [begin, begin + count). Null: none.
   struct Share {
     const Batch* batch = nullptr;
-    int64_t begin = 0, count = 0;
-    uint64_t salt = 0;  // of dropout
+    std::int64_t begin = 0, count = 0;
+    std::uint64_t salt = 0;  // of dropout
   };
-  Stretch part_of(int64_t sequences) const;  // of this rank's copy of the model
+  Stretch part_of(std::int64_t sequences) const;  // of this rank's copy of the model
   Share share_of(const Batch& batch) const;
-  void check_settings(int64_t batch_size, int64_t length) const;
+  void check_settings(std::int64_t batch_size, std::int64_t length) const;
   void make_reducer();
   double run_share(const Share& share, double weight, bool last);
   // same_batches: all ranks have given the same.
-  StepResult update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches);
+  StepResult update(std::span<const Share> shares, std::int64_t valid, double factor, double lr, bool same_batches);
   void apply(double grad_norm);
   // Where the first NaN or infinity of the step comes from: "transformer.h.3.mlp.c_fc on rank 1". All ranks call it.
   std::string find_not_finite(std::span<const Share> shares, bool same_batches);
@@ -66,12 +67,12 @@ struct Trainer::Impl {
   std::unique_ptr<Reducer> reducer_;                                  // null: nothing to reduce
   // Batches whose gradients are there already, and the weight of their losses.
   struct Held {
-    int64_t batches = 0, valid = 0, tokens = 0;
+    std::int64_t batches = 0, valid = 0, tokens = 0;
     double loss = 0, weight = 0;
   } held_;
   // Of the step under way, for updates in the backward.
   double lr_ = 0, scale_ = 1;
-  uint64_t key_ = 0;  // of its dropout
+  std::uint64_t key_ = 0;  // of its dropout
   double idle_ = 0;
   std::atomic<bool> ready_to_update_{false};
 };

@@ -18,7 +18,7 @@ Trainer::Impl::Share Trainer::Impl::share_of(const Batch& batch) const {
   return {&batch, mine.begin, mine.count, 0};
 }
 
-Stretch Trainer::Impl::part_of(int64_t sequences) const { return stretch_of(sequences, mesh_.place().data, options_.parallel.data); }
+Stretch Trainer::Impl::part_of(std::int64_t sequences) const { return stretch_of(sequences, mesh_.place().data, options_.parallel.data); }
 
 // Gradients add up where they are until the last batch of an update. Where sharding has no room for whole ones they are reduced with every
 // batch, and the parts add up.
@@ -56,10 +56,10 @@ void Trainer::Impl::fail(const std::exception& error) {
 
 void Trainer::Impl::accumulate(const Batch& batch) {
   check_batch(*graph_, batch);
-  const int64_t valid = valid_tokens(*graph_, batch);
+  const std::int64_t valid = valid_tokens(*graph_, batch);
   if (held_.batches == 0) {
-    key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
-    held_.weight = 1.0 / double(std::max<int64_t>(valid, 1));
+    key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(optimizer_->steps()) + 1);
+    held_.weight = 1.0 / double(std::max<std::int64_t>(valid, 1));
   }
   held_.valid += valid;
   held_.tokens += batch.tokens();
@@ -72,7 +72,7 @@ void Trainer::Impl::accumulate(const Batch& batch) {
 }
 
 StepResult Trainer::Impl::step(std::span<const Batch> batches, double lr) {
-  int64_t valid = 0;
+  std::int64_t valid = 0;
   std::vector<Share> shares;
   for (const Batch& batch : batches) {
     check_batch(*graph_, batch);
@@ -87,12 +87,12 @@ std::optional<StepResult> Trainer::Impl::step_own(const Batch* mine, double lr, 
   if (mine) check_batch(*graph_, *mine);
   const comm::Communicator& data = mesh_.data();
   // Every copy of the model says what it has: sequences, valid tokens, tokens.
-  const std::vector<int64_t> figures{mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->tokens() : 0};
+  const std::vector<std::int64_t> figures{mine ? 1 : 0, mine ? valid_tokens(*graph_, *mine) : 0, mine ? mine->tokens() : 0};
   const auto all = comm::gather(mesh_.data(), figures);
-  int64_t active = 0, valid = 0;
+  std::int64_t active = 0, valid = 0;
   std::vector<int> without;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const std::vector<int64_t>& theirs = all[rank];
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::vector<std::int64_t>& theirs = all[rank];
     active += theirs[0];
     valid += theirs[1];
     held_.tokens += theirs[2];
@@ -103,11 +103,11 @@ std::optional<StepResult> Trainer::Impl::step_own(const Batch* mine, double lr, 
     throw Error(fmt::format("no more data on rank {} at step {}, while others have some: all stop", fmt::join(without, ", "),
                             optimizer_->steps() + 1));
   const double factor = uneven == Uneven::average_all ? double(active) / double(all.size()) : 1.0;
-  const Share share{mine, 0, mine ? mine->sequences : 0, static_cast<uint64_t>(mesh_.place().data) << 32};
+  const Share share{mine, 0, mine ? mine->sequences : 0, static_cast<std::uint64_t>(mesh_.place().data) << 32};
   return update(std::span(&share, 1), valid, factor, lr, false);
 }
 
-StepResult Trainer::Impl::update(std::span<const Share> shares, int64_t valid, double factor, double lr, bool same_batches) {
+StepResult Trainer::Impl::update(std::span<const Share> shares, std::int64_t valid, double factor, double lr, bool same_batches) {
   const auto begin = std::chrono::steady_clock::now();
   valid += held_.valid;
   if (valid == 0) throw ConfigError("every target of the batch is masked: there is nothing to learn from");
@@ -115,14 +115,14 @@ StepResult Trainer::Impl::update(std::span<const Share> shares, int64_t valid, d
   const double weight = held_.batches > 0 ? held_.weight : factor / double(valid);
   scale_ = held_.batches > 0 ? factor / double(valid) / held_.weight : 1.0;
   lr_ = lr;
-  const int64_t number = optimizer_->steps() + 1;
-  if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(optimizer_->steps()) + 1);
+  const std::int64_t number = optimizer_->steps() + 1;
+  if (held_.batches == 0) key_ = mix(options_.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(optimizer_->steps()) + 1);
   double loss = held_.loss;
   ready_to_update_ = false;
   if (options_.optimizer_in_backward) optimizer_->begin_step();
   norm_->clear();
   try {
-    for (size_t i = 0; i < shares.size(); ++i) loss += run_share(shares[i], weight, i + 1 == shares.size());
+    for (std::size_t i = 0; i < shares.size(); ++i) loss += run_share(shares[i], weight, i + 1 == shares.size());
   } catch (const std::exception& error) {
     fail(error);
     throw;
@@ -142,7 +142,7 @@ StepResult Trainer::Impl::update(std::span<const Share> shares, int64_t valid, d
   // Without clipping or skipping no rank has to wait for the norm, and a bucket's gradients are updated with while they are in the cache.
   for (StageId stage : model_->stages()) {
     const auto& buckets = model_->parameters(stage).buckets();
-    for (size_t i = 0; i < buckets.size(); ++i) {
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
       if (!buckets[i].reduced()) continue;         // frozen, or unused
       const bool tied = model_->tied(buckets[i]);  // whole only now; the reducer has added, and maybe updated, all others
       if (counts && (!reducer_ || tied)) norm_->add(pipeline_->stream(), stage, i);

@@ -31,17 +31,17 @@ LrShape parse_lr_schedule(std::string_view name);  // constant | cosine | wsd
 struct LrSchedule {
   LrShape shape = LrShape::constant;
   double peak = 1e-3;
-  int64_t warmup = 0;             // steps; the k-th of them (from 1) runs at peak * k / warmup
-  int64_t steps = 0;              // of the run. cosine: falls from peak after the warm-up towards the minimum at its end
-  int64_t decay = 0;              // wsd: of these the last, in which it falls in a straight line, to reach the minimum with the last one
-  double minimum = 0;             // cosine and wsd: it never falls below this
-  double at(int64_t step) const;  // of step number `step`, from 1
+  std::int64_t warmup = 0;  // steps; the k-th of them (from 1) runs at peak * k / warmup
+  std::int64_t steps = 0;   // of the run. cosine: falls from peak after the warm-up towards the minimum at its end
+  std::int64_t decay = 0;   // wsd: of these the last, in which it falls in a straight line, to reach the minimum with the last one
+  double minimum = 0;       // cosine and wsd: it never falls below this
+  double at(std::int64_t step) const;  // of step number `step`, from 1
 };
 
 // Of the gradients that travel together.
 struct BucketOptions {
-  std::vector<size_t> caps;  // bytes; empty: 1 MiB for the first bucket, so that communication starts early, then 25 MiB
-  std::vector<size_t> effective() const { return caps.empty() ? std::vector<size_t>{1u << 20, 25u << 20} : caps; }
+  std::vector<std::size_t> caps;  // bytes; empty: 1 MiB for the first bucket, so that communication starts early, then 25 MiB
+  std::vector<std::size_t> effective() const { return caps.empty() ? std::vector<std::size_t>{1u << 20, 25u << 20} : caps; }
 };
 
 }  // namespace ppengine::engine

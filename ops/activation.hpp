@@ -13,7 +13,7 @@ namespace ppengine::ops {
 
 struct ActivationSpec {
   ActivationKind kind = ActivationKind::gelu_tanh;
-  int64_t count = 0;
+  std::int64_t count = 0;
   Type type = Type::f32;
 };
 
@@ -29,8 +29,8 @@ class Activation {
 
 // dst[rows,width] = silu(gate) · up. Rows of gate and up lie `stride` elements apart (so both may be halves of one [rows,2*width]).
 struct GatedSiluSpec {
-  int64_t rows = 0, width = 0;
-  int64_t stride = 0;
+  std::int64_t rows = 0, width = 0;
+  std::int64_t stride = 0;
   Type type = Type::f32;
 };
 

@@ -47,7 +47,7 @@ std::vector<Considered> Attention::consider(const Device& device, const Attentio
 }
 
 // What a run overwrites must be seen by none of its tokens: a window and the tokens that are appended at once.
-int64_t window_capacity(int64_t window, int64_t chunk, int64_t capacity) {
+std::int64_t window_capacity(std::int64_t window, std::int64_t chunk, std::int64_t capacity) {
   if (window <= 0 || window >= capacity) return capacity;
   return std::min(capacity, (window + chunk + ring_step - 1) / ring_step * ring_step);
 }

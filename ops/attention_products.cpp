@@ -13,10 +13,10 @@ class ProductsAttention : public Attention {
  public:
   ProductsAttention(Device& device, const AttentionSpec& s) : spec_(s) {
     if (s.batch == 0 || s.length == 0) return;
-    const int64_t width = s.heads * s.head_dim, t = s.length, d = s.head_dim;
+    const std::int64_t width = s.heads * s.head_dim, t = s.length, d = s.head_dim;
     // [batch, heads, tokens, head_dim] as they lie, and the other way round.
-    const auto heads = [&](int64_t stride) { return tensor({s.batch, s.heads, t, d}, {t * stride, d, stride, 1}); };
-    const auto turned = [&](int64_t stride) { return tensor({s.batch, s.heads, d, t}, {t * stride, d, 1, stride}); };
+    const auto heads = [&](std::int64_t stride) { return tensor({s.batch, s.heads, t, d}, {t * stride, d, stride, 1}); };
+    const auto turned = [&](std::int64_t stride) { return tensor({s.batch, s.heads, d, t}, {t * stride, d, 1, stride}); };
     const Tensor square = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, t, 1}),
                  mirrored = tensor({s.batch, s.heads, t, t}, {s.heads * t * t, t * t, 1, t});
     const auto make = [&](const Tensor& a, const Tensor& b, const Tensor& c, float alpha) {
@@ -31,10 +31,10 @@ class ProductsAttention : public Attention {
     softmax_ = Softmax::make(device, {s.batch * s.heads * t, t, Type::f32});
   }
 
-  size_t saved_bytes() const override {
-    return static_cast<size_t>(spec_.batch * spec_.heads * spec_.length * spec_.length) * sizeof(float);
+  std::size_t saved_bytes() const override {
+    return static_cast<std::size_t>(spec_.batch * spec_.heads * spec_.length * spec_.length) * sizeof(float);
   }
-  size_t workspace_bytes() const override { return saved_bytes(); }
+  std::size_t workspace_bytes() const override { return saved_bytes(); }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void* workspace) override {
     if (!scores_) return;

@@ -9,7 +9,7 @@
 namespace ppengine::ops {
 
 struct ChannelNormSpec {
-  int64_t samples = 0, channels = 0, places = 0;
+  std::int64_t samples = 0, channels = 0, places = 0;
   float epsilon = 1e-5f;
 };
 

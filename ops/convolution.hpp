@@ -12,8 +12,8 @@ namespace ppengine::ops {
 
 // weight: [out_channels, in_channels / groups, kernel...].
 struct ConvolutionSpec {
-  int64_t batch = 0, in_channels = 0, out_channels = 0, groups = 1;
-  std::vector<int64_t> src, dst, kernel, stride, padding, dilation;  // by spatial dimension; dilation 1: dense
+  std::int64_t batch = 0, in_channels = 0, out_channels = 0, groups = 1;
+  std::vector<std::int64_t> src, dst, kernel, stride, padding, dilation;  // by spatial dimension; dilation 1: dense
   bool bias = false;
 };
 
@@ -24,7 +24,7 @@ class Convolution {
   static std::vector<Considered> consider(const Device& device, const ConvolutionSpec& spec);
   static std::span<const Implementation<Convolution, ConvolutionSpec>> implementations();  // all, in the order of trying
   virtual ~Convolution() = default;
-  virtual size_t workspace_bytes() const = 0;
+  virtual std::size_t workspace_bytes() const = 0;
   virtual void forward(Stream& stream, const void* src, const void* weight, const void* bias, void* dst, void* workspace) = 0;
   virtual void backward_input(Stream& stream, const void* diff_dst, const void* weight, void* diff_src, void* workspace) = 0;
   // diff_bias may be null.

@@ -10,7 +10,7 @@
 namespace ppengine::ops {
 
 struct CrossEntropySpec {
-  int64_t rows = 0, classes = 0;
+  std::int64_t rows = 0, classes = 0;
   Type type = Type::f32;
 };
 
@@ -20,18 +20,19 @@ class CrossEntropy {
   virtual ~CrossEntropy() = default;
 
   // losses[row] = -log softmax(logits)[target], 0 where masked (f32).
-  virtual void forward(Stream& stream, const void* logits, const int32_t* targets, float* losses) = 0;
+  virtual void forward(Stream& stream, const void* logits, const std::int32_t* targets, float* losses) = 0;
   // The same, and in one pass diff[row,:] = weight · (softmax(logits) - onehot(target)), zeros where masked. diff may be logits.
   // weight: one over the number of valid tokens in the whole global batch.
-  virtual void forward_backward(Stream& stream, const void* logits, const int32_t* targets, float weight, float* losses, void* diff) = 0;
+  virtual void forward_backward(Stream& stream, const void* logits, const std::int32_t* targets, float weight, float* losses,
+                                void* diff) = 0;
 };
 
 // The same where each of several ranks has some of the classes: no rank ever sees all logits of a row.
 //   part()  on every rank; then the ranks' figures are gathered, in the order of ranks; then
 //   join()  on every rank: all get the same losses, each the gradient of its own logits.
 struct SplitCrossEntropySpec {
-  int64_t rows = 0, classes = 0;  // of this rank
-  int64_t first_class = 0, all_classes = 0;
+  std::int64_t rows = 0, classes = 0;  // of this rank
+  std::int64_t first_class = 0, all_classes = 0;
   int ranks = 1;
   Type type = Type::f32;
 };
@@ -42,17 +43,17 @@ class SplitCrossEntropy {
   virtual ~SplitCrossEntropy() = default;
 
   // f32 [3, rows]: each row's largest logit here, Σ exp(logit - largest), and the target's logit where it is here, 0 elsewhere.
-  size_t figures() const { return static_cast<size_t>(3 * rows_); }
-  virtual void part(Stream& stream, const void* logits, const int32_t* targets, float* mine) = 0;
+  std::size_t figures() const { return static_cast<std::size_t>(3 * rows_); }
+  virtual void part(Stream& stream, const void* logits, const std::int32_t* targets, float* mine) = 0;
   // all: f32 [ranks, 3, rows]. diff null: losses only; it may be logits.
-  virtual void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses,
+  virtual void join(Stream& stream, const void* logits, const std::int32_t* targets, const float* all, float weight, float* losses,
                     void* diff) = 0;
 
  protected:
-  explicit SplitCrossEntropy(int64_t rows) : rows_(rows) {}
+  explicit SplitCrossEntropy(std::int64_t rows) : rows_(rows) {}
 
  private:
-  int64_t rows_;
+  std::int64_t rows_;
 };
 
 }  // namespace ppengine::ops

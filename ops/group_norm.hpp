@@ -8,7 +8,7 @@
 namespace ppengine::ops {
 
 struct GroupNormSpec {
-  int64_t samples = 0, channels = 0, groups = 1, places = 0;
+  std::int64_t samples = 0, channels = 0, groups = 1, places = 0;
   float epsilon = 1e-5f;
 };
 

@@ -12,8 +12,8 @@ struct Kernel;
 class HalfCasts {
  public:
   explicit HalfCasts(Device& device);  // builds the kernels
-  void narrow(Stream& stream, const float* src, void* dst, int64_t count) const;
-  void widen(Stream& stream, const void* src, float* dst, int64_t count) const;
+  void narrow(Stream& stream, const float* src, void* dst, std::int64_t count) const;
+  void widen(Stream& stream, const void* src, float* dst, std::int64_t count) const;
 
  private:
   const Kernel *narrow_, *widen_;  // the device's

@@ -11,7 +11,7 @@ enum class NormKind { layer, rms };
 enum class WeightLayout { out_in, in_out };  // how W lies in memory, row-major
 
 // Of weights as inference stores them.
-enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
+enum class WeightFormat : std::uint8_t { f32, bf16, int8, int4 };
 
 const char* name_of(WeightFormat format);
 WeightFormat parse_weight_format(std::string_view name);  // ConfigError for another word
@@ -19,7 +19,7 @@ WeightFormat parse_weight_format(std::string_view name);  // ConfigError for ano
 struct WeightStorage {
   WeightFormat format = WeightFormat::f32;
   // Inputs that share a scale. int8: 0 for all inputs of an output (per channel). int4: a multiple of 32; 0 for 32.
-  int64_t group = 0;
+  std::int64_t group = 0;
 
   bool has_scales() const { return format == WeightFormat::int8 || format == WeightFormat::int4; }
 };

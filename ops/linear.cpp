@@ -24,12 +24,12 @@ std::vector<Considered> Linear::consider(const Device& device, const LinearSpec&
 }
 
 // [out,in] is what oneDNN packs as it reads in the forward, and the other two directions do not depend on it (bench/linear_layouts.md).
-WeightLayout preferred_layout(const Device&, int64_t, int64_t) { return WeightLayout::out_in; }
+WeightLayout preferred_layout(const Device&, std::int64_t, std::int64_t) { return WeightLayout::out_in; }
 
 void clear_gradients(Stream& stream, const LinearSpec& spec, float* diff_weight, float* diff_bias, bool accumulate) {
   if (accumulate) return;
-  stream.zero(diff_weight, static_cast<size_t>(spec.in * spec.out) * sizeof(float));
-  if (spec.bias) stream.zero(diff_bias, static_cast<size_t>(spec.out) * sizeof(float));
+  stream.zero(diff_weight, static_cast<std::size_t>(spec.in * spec.out) * sizeof(float));
+  if (spec.bias) stream.zero(diff_bias, static_cast<std::size_t>(spec.out) * sizeof(float));
 }
 
 }  // namespace ppengine::ops

@@ -12,7 +12,7 @@
 namespace ppengine::ops {
 
 struct LinearSpec {
-  int64_t rows = 0, in = 0, out = 0;
+  std::int64_t rows = 0, in = 0, out = 0;
   WeightLayout layout = WeightLayout::out_in;
   bool bias = false;
   bool residual = false;      // forward adds a [rows,out] tensor
@@ -37,6 +37,6 @@ class Linear {
 };
 
 // The layout in which a weight of this size is fastest in all three directions on the device.
-WeightLayout preferred_layout(const Device& device, int64_t in, int64_t out);
+WeightLayout preferred_layout(const Device& device, std::int64_t in, std::int64_t out);
 
 }  // namespace ppengine::ops

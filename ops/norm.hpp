@@ -13,7 +13,7 @@ namespace ppengine::ops {
 
 struct NormSpec {
   NormKind kind = NormKind::layer;
-  int64_t rows = 0, width = 0;
+  std::int64_t rows = 0, width = 0;
   float epsilon = 1e-5f;
   bool bias = true;           // beta; never with rms
   bool add_diff_src = false;  // backward_input adds a [rows,width] tensor

@@ -9,7 +9,7 @@
 namespace ppengine::ops {
 
 void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, float* moment1, float* moment2,
-           void* compute_copy, int64_t count) {
+           void* compute_copy, std::int64_t count) {
   if (count <= 0) return;
   // The corrections in double, as torch computes them on the host.
   const double correction1 = 1.0 - std::pow(static_cast<double>(step.beta1), static_cast<double>(step.step));
@@ -30,7 +30,7 @@ void adamw(Stream& stream, const AdamWStep& step, float* parameter, const float*
 }
 
 void adamw_narrow(Stream& stream, const AdamWStep& step, float* parameter, const float* gradient, void* moment1, void* moment2,
-                  void* compute_copy, int64_t count) {
+                  void* compute_copy, std::int64_t count) {
   if (count <= 0) return;
   const double correction1 = 1.0 - std::pow(static_cast<double>(step.beta1), static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(static_cast<double>(step.beta2), static_cast<double>(step.step));
@@ -39,10 +39,11 @@ void adamw_narrow(Stream& stream, const AdamWStep& step, float* parameter, const
       .launch(stream, split.groups, split.size, parameter, gradient, moment1, moment2, compute_copy, count, split.chunk,
               step.gradient_scale, static_cast<float>(1.0 - static_cast<double>(step.lr) * step.weight_decay),
               static_cast<float>(step.lr / correction1), static_cast<float>(std::sqrt(correction2)), 1.0f - step.beta1, step.beta2,
-              1.0f - step.beta2, step.epsilon, static_cast<int32_t>(step.step));
+              1.0f - step.beta2, step.epsilon, static_cast<std::int32_t>(step.step));
 }
 
-void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gradient, float* velocity, void* compute_copy, int64_t count) {
+void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gradient, float* velocity, void* compute_copy,
+         std::int64_t count) {
   if (count <= 0) return;
   const Split split = split_elements(stream.device(), count);
   plain_kernel(stream.device(), PlainKernel::sgd)
@@ -50,7 +51,7 @@ void sgd(Stream& stream, const SgdStep& step, float* parameter, const float* gra
               step.lr, step.momentum, step.weight_decay, step.first ? 1 : 0);
 }
 
-void adafactor_average(Stream& stream, float* average, const float* sums, int64_t count, float factor, float weight) {
+void adafactor_average(Stream& stream, float* average, const float* sums, std::int64_t count, float factor, float weight) {
   const Split split = split_elements(stream.device(), count);
   stream.device()
       .kernels()
@@ -60,7 +61,7 @@ void adafactor_average(Stream& stream, float* average, const float* sums, int64_
 
 void adafactor_update(Stream& stream, const AdafactorUpdate& how, const float* gradient, const float* row, const float* column,
                       const float* row_sum, float* update) {
-  const int64_t count = how.rows * how.columns;
+  const std::int64_t count = how.rows * how.columns;
   const Split split = split_elements(stream.device(), count);
   stream.device()
       .kernels()

@@ -11,7 +11,7 @@
 namespace ppengine::ops {
 
 struct SoftmaxSpec {
-  int64_t rows = 0, width = 0;
+  std::int64_t rows = 0, width = 0;
   Type type = Type::f32;
 };
 

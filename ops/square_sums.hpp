@@ -13,7 +13,7 @@ namespace ppengine::ops {
 class SquareSums {
  public:
   struct Range {
-    size_t begin, count;
+    std::size_t begin, count;
   };
   SquareSums(const std::shared_ptr<Device>& device, std::span<const Range> ranges, MemoryCounter* counter = nullptr);
 
@@ -22,7 +22,7 @@ class SquareSums {
   const std::vector<double>& of(Stream& stream, const float* src);
 
  private:
-  std::vector<size_t> range_of_;  // by chunk: a range takes several when it is long
+  std::vector<std::size_t> range_of_;  // by chunk: a range takes several when it is long
   Buffer chunks_, partials_;
   std::vector<float> host_;
   std::vector<double> sums_;

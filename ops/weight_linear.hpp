@@ -13,7 +13,7 @@
 namespace ppengine::ops {
 
 struct WeightLinearSpec {
-  int64_t rows = 0;
+  std::int64_t rows = 0;
   PackedWeight weight;
   bool bias = false;
   bool residual = false;  // dst += residual; not with an activation
@@ -32,7 +32,7 @@ struct WeightLinearSpec {
 class WeightLinear {
  public:
   // Up to so many rows are one kernel.
-  static constexpr int64_t few_rows = 8;
+  static constexpr std::int64_t few_rows = 8;
 
   struct Operands {
     const float* src = nullptr;
@@ -48,7 +48,7 @@ class WeightLinear {
 
   static std::unique_ptr<WeightLinear> make(Device& device, const WeightLinearSpec& spec);
   virtual ~WeightLinear() = default;
-  virtual size_t workspace_bytes() const = 0;
+  virtual std::size_t workspace_bytes() const = 0;
   virtual void forward(Stream& stream, const Operands& operands) = 0;
 };
 

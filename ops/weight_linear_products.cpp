@@ -10,24 +10,24 @@ class ManyRows final : public WeightLinear {
  public:
   ManyRows(Device& device, const WeightLinearSpec& spec)
       : spec_(spec), narrow_(spec.weight.storage.format != WeightFormat::f32), by_panels_(narrow_ && !cpu::refusal(device, Type::f32)) {
-    const int64_t rows = spec.rows, in = spec.weight.in, out = spec.weight.out;
+    const std::int64_t rows = spec.rows, in = spec.weight.in, out = spec.weight.out;
     if (!by_panels_) linear_ = Linear::make(device, {rows, in, out, WeightLayout::out_in, spec.bias, spec.residual, false, Type::f32});
     if (spec.norm) norm_ = Norm::make(device, {spec.norm->kind, rows, in, spec.norm->epsilon, spec.norm->bias, false, Type::f32});
     if (spec.activation) activation_ = Activation::make(device, {*spec.activation, rows * out, Type::f32});
     if (spec.gated) gated_ = GatedSilu::make(device, {rows, out, out, Type::f32});
-    const auto take = [&](int64_t elements) {
-      const size_t at = workspace_;
-      workspace_ += align_up(static_cast<size_t>(elements) * sizeof(float));
+    const auto take = [&](std::int64_t elements) {
+      const std::size_t at = workspace_;
+      workspace_ += align_up(static_cast<std::size_t>(elements) * sizeof(float));
       return at;
     };
     if (spec.norm) normed_at_ = take(rows * in), mean_at_ = take(rows), rstd_at_ = take(rows);
     if (spec.gated) up_at_ = take(rows * out);
     if (narrow_ && !by_panels_) wide_at_ = take(out * in);
   }
-  size_t workspace_bytes() const override { return workspace_; }
+  std::size_t workspace_bytes() const override { return workspace_; }
 
   void forward(Stream& stream, const Operands& at) override {
-    const auto place = [&](size_t offset) { return reinterpret_cast<float*>(static_cast<std::byte*>(at.workspace) + offset); };
+    const auto place = [&](std::size_t offset) { return reinterpret_cast<float*>(static_cast<std::byte*>(at.workspace) + offset); };
     const float* src = at.src;
     if (norm_) {
       norm_->forward(stream, at.src, at.gamma, at.beta, place(normed_at_), place(mean_at_), place(rstd_at_));
@@ -60,7 +60,7 @@ class ManyRows final : public WeightLinear {
   std::unique_ptr<Norm> norm_;
   std::unique_ptr<Activation> activation_;
   std::unique_ptr<GatedSilu> gated_;
-  size_t workspace_ = 0, normed_at_ = 0, mean_at_ = 0, rstd_at_ = 0, up_at_ = 0, wide_at_ = 0;
+  std::size_t workspace_ = 0, normed_at_ = 0, mean_at_ = 0, rstd_at_ = 0, up_at_ = 0, wide_at_ = 0;
 };
 
 }  // namespace

@@ -16,16 +16,16 @@ namespace ppengine::ops {
 // worth as bf16 in the upper half, what zero is worth in the lower.
 struct PackedWeight {
   WeightStorage storage;
-  int64_t out = 0, in = 0;
+  std::int64_t out = 0, in = 0;
 
-  int64_t group() const {
+  std::int64_t group() const {
     if (storage.format == WeightFormat::int4) return storage.group > 0 ? storage.group : 32;
     return storage.group > 0 && storage.group < in ? storage.group : in;
   }
-  int64_t groups() const { return (in + group() - 1) / group(); }
-  size_t row_bytes() const;
-  size_t scales_offset() const;
-  size_t bytes() const;
+  std::int64_t groups() const { return (in + group() - 1) / group(); }
+  std::size_t row_bytes() const;
+  std::size_t scales_offset() const;
+  std::size_t bytes() const;
   const float* scales(const void* weight) const {
     return reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + scales_offset());
   }
@@ -35,9 +35,9 @@ struct PackedWeight {
 // 127; int4 rounds (w - least) / step, 0 to 15, with step = (largest - least) / 15, where both are rounded to bf16 first.
 void pack(const PackedWeight& weight, std::span<const float> values, std::span<std::byte> to);
 // The same for some outputs, from `first` on: what lies in `to` for others stays. `to` is the whole weight's.
-void pack_outputs(const PackedWeight& weight, int64_t first, std::span<const float> values, std::span<std::byte> to);
+void pack_outputs(const PackedWeight& weight, std::int64_t first, std::span<const float> values, std::span<std::byte> to);
 // The inputs [begin, begin + part.in) of a packed weight, with the scales of the whole. Both on the host; `begin` is where a group begins.
-void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, int64_t begin, const PackedWeight& part,
+void take_inputs(const PackedWeight& whole, std::span<const std::byte> packed, std::int64_t begin, const PackedWeight& part,
                  std::span<std::byte> to);
 // The packed form on the device, back to f32 [out,in].
 void widen(Stream& stream, const PackedWeight& weight, const void* packed, float* dst);
@@ -46,14 +46,14 @@ void widen(Stream& stream, const PackedWeight& weight, const void* packed, float
 // + positions[first[b] + t]. Ids outside of the table give a row of zeros.
 struct PackedEmbeddingSpec {
   PackedWeight table;
-  int64_t batch = 0, length = 0;
-  int64_t begin = 0;
+  std::int64_t batch = 0, length = 0;
+  std::int64_t begin = 0;
 };
-void gather(Stream& stream, const PackedEmbeddingSpec& spec, const int32_t* ids, const void* table, const float* positions,
-            const int32_t* first, float* dst);
+void gather(Stream& stream, const PackedEmbeddingSpec& spec, const std::int32_t* ids, const void* table, const float* positions,
+            const std::int32_t* first, float* dst);
 
 // Reads all of a buffer and adds it up, with as little arithmetic as possible: for measuring bandwidth. sums: read_sums floats.
-constexpr int64_t read_sums = 4096;
-void read_all(Stream& stream, const float* src, float* sums, int64_t count);
+constexpr std::int64_t read_sums = 4096;
+void read_all(Stream& stream, const float* src, float* sums, std::int64_t count);
 
 }  // namespace ppengine::ops

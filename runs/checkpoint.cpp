@@ -94,7 +94,7 @@ RunState load(const fs::path& folder, engine::Trainer& trainer, const std::funct
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   const models::Checksums checksums(folder);
   std::vector<float> host;
-  const auto load_state = [&](size_t i, engine::StageId stage) {
+  const auto load_state = [&](std::size_t i, engine::StageId stage) {
     float* const flat = optimizer.state(stage, i);
     for_each_parameter(trainer.model(), stage, false, [&](const engine::ParameterRange& range, const engine::ParameterInfo& info) {
       if (info.frozen) return;
@@ -106,7 +106,7 @@ RunState load(const fs::path& folder, engine::Trainer& trainer, const std::funct
     });
     optimizer.store_state(stage, i);
   };
-  for (size_t i = 0; i < states.size(); ++i)
+  for (std::size_t i = 0; i < states.size(); ++i)
     for (engine::StageId stage : trainer.model().stages()) load_state(i, stage);
   return state;
 }

@@ -19,10 +19,12 @@ Measured measure(const std::function<void()>& run, const std::function<void()>& 
   time(2);  // warm-up
   const int times = std::clamp(static_cast<int>(0.005 / std::max(time(1), 1e-7)), 1, 500);
   std::vector<double> seconds;
-  seconds.reserve(static_cast<size_t>(samples));
+  seconds.reserve(static_cast<std::size_t>(samples));
   for (int i = 0; i < samples; ++i) seconds.push_back(time(times));
   std::ranges::sort(seconds);
-  const auto at = [&](double share) { return seconds[static_cast<size_t>(std::lround(share * static_cast<double>(seconds.size() - 1)))]; };
+  const auto at = [&](double share) {
+    return seconds[static_cast<std::size_t>(std::lround(share * static_cast<double>(seconds.size() - 1)))];
+  };
   return {at(0.5), seconds.front(), (at(0.9) - at(0.1)) / at(0.5)};
 }
 

@@ -38,15 +38,15 @@ class Limits {
   }
 
   double matmul_flops() {
-    constexpr int64_t n = 2048;
+    constexpr std::int64_t n = 2048;
     const ops::Tensor a(nullptr, ops::Type::f32, {n, n});
     const auto product = ops::Matmul::make(stream_.device(), {a, a, a});
-    constexpr size_t bytes = n * n * 4;
+    constexpr std::size_t bytes = n * n * 4;
     return 2.0 * n * n * n / best([&] { product->run(stream_, memory_.data(), memory_.at(bytes), memory_.at(2 * bytes)); }, 5);
   }
   // Bytes read plus bytes written, per second.
   double memory_rate(double bytes) {
-    const size_t half = std::min(static_cast<size_t>(bytes / 2), most / 2);
+    const std::size_t half = std::min(static_cast<std::size_t>(bytes / 2), most / 2);
     const double copying = best([&] { stream_.copy(memory_.data(), memory_.at(most / 2), half); });
     const double reading =
         best([&] { ops::read_all(stream_, memory_.as<float>(), sums_.as<float>(), static_cast<std::int64_t>(2 * half / sizeof(float))); });
@@ -58,7 +58,7 @@ class Limits {
     return measure(run, [&] { stream_.wait(); }, samples).least;
   }
 
-  static constexpr size_t most = size_t{512} << 20;
+  static constexpr std::size_t most = std::size_t{512} << 20;
   ops::Stream& stream_;
   ops::Buffer memory_, sums_;
 };
@@ -85,7 +85,7 @@ void print_explanation(const std::vector<BenchExplained>& all, bool json) {
 // Which product serves each linear of a layer and the head, with the measured rates.
 std::vector<BenchExplained> explain_linears(ops::Device& device, const BenchShape& shape) {
   std::vector<BenchExplained> all;
-  const int64_t width = shape.width;
+  const std::int64_t width = shape.width;
   for (const auto& [in, out] :
        {std::pair{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width, shape.vocabulary}})
     all.push_back(
@@ -112,7 +112,7 @@ void run(const Options& options) {
                  device->info().name, preset->name, best_flops / 1e9, best_memory / 1e9);
     print_result("{:<14} {:<12} {:<20} {:<8} {:>10} {:>7} {:>14} {:>7}\n", "op", "pass", "shape", "by", "time", "spread", "rate", "share");
   }
-  size_t cases = 0;
+  std::size_t cases = 0;
   for_each_case(stream, *preset, options.op, [&](const BenchCase& one) {
     ++cases;
     const Measured time = measure(one.run, [&] { stream.wait(); });

@@ -24,26 +24,26 @@ class Bench {
   Bench(Stream& stream, const std::function<void(const BenchCase&)>& visit, std::string op, std::string shape)
       : stream_(stream), visit_(visit), op_(std::move(op)), shape_(std::move(shape)) {}
 
-  float* floats(int64_t count, float value = 0.5f) {
-    buffers_.emplace_back(stream_.device_ptr(), static_cast<size_t>(count) * sizeof(float));
+  float* floats(std::int64_t count, float value = 0.5f) {
+    buffers_.emplace_back(stream_.device_ptr(), static_cast<std::size_t>(count) * sizeof(float));
     fill(stream_, Type::f32, buffers_.back().data(), value, count);
     return buffers_.back().as<float>();
   }
-  int32_t* ids(int64_t count, int64_t below) {
-    std::vector<int32_t> values(static_cast<size_t>(count));
-    uint64_t state = 88172645463325252ull;
+  std::int32_t* ids(std::int64_t count, std::int64_t below) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+    std::uint64_t state = 88172645463325252ull;
     for (auto& value : values) {
       state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      value = static_cast<int32_t>(state % static_cast<uint64_t>(below));
+      value = static_cast<std::int32_t>(state % static_cast<std::uint64_t>(below));
     }
-    buffers_.emplace_back(stream_.device_ptr(), values.size() * sizeof(int32_t));
-    stream_.copy(buffers_.back().data(), values.data(), values.size() * sizeof(int32_t));
+    buffers_.emplace_back(stream_.device_ptr(), values.size() * sizeof(std::int32_t));
+    stream_.copy(buffers_.back().data(), values.data(), values.size() * sizeof(std::int32_t));
     stream_.wait();
-    return buffers_.back().as<int32_t>();
+    return buffers_.back().as<std::int32_t>();
   }
   void by(std::string implementation, bool used) { implementation_ = std::move(implementation), used_ = used; }
   // elements: f32 values that the pass must read or write at least once.
-  void pass(const char* name, int64_t elements, const std::function<void()>& run) {
+  void pass(const char* name, std::int64_t elements, const std::function<void()>& run) {
     visit_({op_, name, shape_, implementation_, used_, static_cast<double>(elements) * 4, 0, run});
   }
   void product(const char* name, double flops, const std::function<void()>& run) {
@@ -78,7 +78,7 @@ struct Cases {
   const std::function<void(const BenchCase&)>& visit;
 
   bool wanted(std::string_view op) const { return only.empty() || only == op; }
-  std::string text(int64_t a, int64_t b) const { return fmt::format("[{},{}]", a, b); }
+  std::string text(std::int64_t a, std::int64_t b) const { return fmt::format("[{},{}]", a, b); }
 
   static std::string first(const std::vector<Considered>& considered) {
     for (const auto& one : considered)
@@ -86,7 +86,7 @@ struct Cases {
     return "none";
   }
 
-  void linear(const char* what, int64_t in, int64_t out) const {
+  void linear(const char* what, std::int64_t in, std::int64_t out) const {
     if (!wanted("linear")) return;
     Bench bench(stream, visit, fmt::format("linear {}", what), fmt::format("[{},{}]x{}", shape.rows, in, out));
     const LinearSpec spec{.rows = shape.rows, .in = in, .out = out, .layout = preferred_layout(stream.device(), in, out)};
@@ -101,7 +101,7 @@ struct Cases {
   }
 
   static AttentionSpec attention_spec(const BenchShape& shape) {
-    const int64_t packed = 3 * shape.width;
+    const std::int64_t packed = 3 * shape.width;
     return {.batch = shape.rows / shape.length,
             .length = shape.length,
             .heads = shape.heads,
@@ -116,13 +116,13 @@ struct Cases {
     if (!wanted("attention")) return;
     const AttentionSpec spec = attention_spec(shape);
     Bench bench(stream, visit, "attention", fmt::format("[{},{},{}x{}]", spec.batch, spec.length, spec.heads, spec.head_dim));
-    const int64_t n = shape.rows * shape.width, w = shape.width;
+    const std::int64_t n = shape.rows * shape.width, w = shape.width;
     float *x = bench.floats(3 * n), *y = bench.floats(n), *d = bench.floats(3 * n);
     // Two products forward, five backward, of which a causal mask needs half.
     const double product = static_cast<double>(shape.rows) * static_cast<double>(shape.length * shape.width);
     each_implementation<Attention>(stream, bench, spec, [&](Attention& op) {
-      float *saved = bench.floats(static_cast<int64_t>(op.saved_bytes() / 4) + 1),
-            *work = bench.floats(static_cast<int64_t>(op.workspace_bytes() / 4) + 1);
+      float *saved = bench.floats(static_cast<std::int64_t>(op.saved_bytes() / 4) + 1),
+            *work = bench.floats(static_cast<std::int64_t>(op.workspace_bytes() / 4) + 1);
       bench.product("forward", 2 * product, [&] { op.forward(stream, x, x + w, x + 2 * w, y, saved, work); });
       bench.product("backward", 5 * product, [&] { op.backward(stream, x, x + w, x + 2 * w, y, y, saved, d, d + w, d + 2 * w, work); });
     });
@@ -131,7 +131,7 @@ struct Cases {
   void norm(const char* name, NormKind kind) const {
     if (!wanted(name)) return;
     Bench bench(stream, visit, name, text(shape.rows, shape.width));
-    const int64_t n = shape.rows * shape.width;
+    const std::int64_t n = shape.rows * shape.width;
     float *x = bench.floats(n), *y = bench.floats(n), *d = bench.floats(n), *gamma = bench.floats(shape.width),
           *beta = bench.floats(shape.width), *mean = bench.floats(shape.rows), *rstd = bench.floats(shape.rows),
           *to_gamma = bench.floats(shape.width), *to_beta = bench.floats(shape.width);
@@ -145,7 +145,7 @@ struct Cases {
 
   void activation(const char* name, ActivationKind kind) const {
     if (!wanted(name)) return;
-    const int64_t n = shape.rows * shape.width * 4;
+    const std::int64_t n = shape.rows * shape.width * 4;
     Bench bench(stream, visit, name, text(shape.rows, shape.width * 4));
     float *x = bench.floats(n), *y = bench.floats(n), *d = bench.floats(n);
     each_implementation<Activation>(stream, bench, ActivationSpec{kind, n}, [&](Activation& op) {
@@ -156,7 +156,7 @@ struct Cases {
 
   void gated_silu() const {
     if (!wanted("gated_silu")) return;
-    const int64_t width = shape.width * 8 / 3, n = shape.rows * width;
+    const std::int64_t width = shape.width * 8 / 3, n = shape.rows * width;
     Bench bench(stream, visit, "gated_silu", text(shape.rows, width));
     float *x = bench.floats(2 * n), *y = bench.floats(n), *d = bench.floats(2 * n);
     const auto op = GatedSilu::make(stream.device(), {shape.rows, width, 2 * width});
@@ -166,7 +166,7 @@ struct Cases {
 
   void softmax() const {
     if (!wanted("softmax")) return;
-    const int64_t rows = shape.rows * shape.heads, n = rows * shape.length;
+    const std::int64_t rows = shape.rows * shape.heads, n = rows * shape.length;
     Bench bench(stream, visit, "softmax", text(rows, shape.length));
     float *x = bench.floats(n), *y = bench.floats(n), *d = bench.floats(n);
     each_implementation<Softmax>(stream, bench, SoftmaxSpec{rows, shape.length}, [&](Softmax& op) {
@@ -177,10 +177,10 @@ struct Cases {
 
   void cross_entropy() const {
     if (!wanted("cross_entropy")) return;
-    const int64_t n = shape.rows * shape.vocabulary;
+    const std::int64_t n = shape.rows * shape.vocabulary;
     Bench bench(stream, visit, "cross_entropy", text(shape.rows, shape.vocabulary));
     float *x = bench.floats(n), *d = bench.floats(n), *losses = bench.floats(shape.rows);
-    const int32_t* targets = bench.ids(shape.rows, shape.vocabulary);
+    const std::int32_t* targets = bench.ids(shape.rows, shape.vocabulary);
     const auto op = CrossEntropy::make(stream.device(), {shape.rows, shape.vocabulary});
     bench.pass("forward", n, [&] { op->forward(stream, x, targets, losses); });
     bench.pass("both", 2 * n, [&] { op->forward_backward(stream, x, targets, 1.0f, losses, x); });
@@ -189,10 +189,10 @@ struct Cases {
 
   void embedding() const {
     if (!wanted("embedding")) return;
-    const int64_t n = shape.rows * shape.width;
+    const std::int64_t n = shape.rows * shape.width;
     Bench bench(stream, visit, "embedding", fmt::format("{} of [{},{}]", shape.rows, shape.vocabulary, shape.width));
     float *tokens = bench.floats(shape.vocabulary * shape.width), *places = bench.floats(shape.length * shape.width), *y = bench.floats(n);
-    const int32_t* ids = bench.ids(shape.rows, shape.vocabulary);
+    const std::int32_t* ids = bench.ids(shape.rows, shape.vocabulary);
     const auto op = Embedding::make(stream.device(), {.batch = shape.rows / shape.length,
                                                       .length = shape.length,
                                                       .width = shape.width,
@@ -203,8 +203,8 @@ struct Cases {
   }
 
   void flat() const {
-    const int64_t n = shape.rows * shape.width;
-    const auto one = [&](const char* name, int64_t count, int64_t passes, auto run) {
+    const std::int64_t n = shape.rows * shape.width;
+    const auto one = [&](const char* name, std::int64_t count, std::int64_t passes, auto run) {
       if (!wanted(name)) return;
       Bench bench(stream, visit, name, fmt::format("{}", count));
       float *a = bench.floats(count), *b = bench.floats(count), *c = bench.floats(count), *d = bench.floats(count);
@@ -214,12 +214,12 @@ struct Cases {
     one("dropout", n, 2, [&](float* a, float* b, float*, float*) { dropout(stream, Type::f32, a, nullptr, b, n, 0.1f, 1, 0); });
     one("sum_rows", 4 * n, 1,
         [&](float* a, float* b, float*, float*) { sum_rows(stream, Type::f32, a, b, shape.rows, 4 * shape.width, true); });
-    const int64_t parameters = std::min<int64_t>(12 * shape.width * shape.width * 12, 16 << 20);
+    const std::int64_t parameters = std::min<std::int64_t>(12 * shape.width * shape.width * 12, 16 << 20);
     one("sum_squares", parameters, 1, [&](float* a, float* b, float* c, float*) { sum_squares(stream, a, b, parameters, c); });
     one("scale", parameters, 2, [&](float* a, float*, float*, float*) { scale(stream, Type::f32, a, 1.0f, parameters); });
     one("adamw", parameters, 7, [&](float* a, float* b, float* c, float* d) { adamw(stream, {}, a, b, c, d, nullptr, parameters); });
     one("sgd", parameters, 5, [&](float* a, float* b, float* c, float*) { sgd(stream, {.momentum = 0.9f}, a, b, c, nullptr, parameters); });
-    const int64_t side = shape.width;
+    const std::int64_t side = shape.width;
     one("transpose", 4 * side * side, 2, [&](float* a, float* b, float*, float*) { transpose(stream, a, b, side, 4 * side); });
   }
 };
@@ -250,7 +250,7 @@ std::vector<BenchExplained> explain_ops(const Device& device, const BenchShape& 
   const auto add = [&](const char* op, std::vector<Considered> considered) {
     if (only.empty() || only == op) all.push_back({op, std::move(considered)});
   };
-  const int64_t rows = shape.rows, width = shape.width, wide = 4 * width;
+  const std::int64_t rows = shape.rows, width = shape.width, wide = 4 * width;
   add("linear", Linear::consider(device, {.rows = rows, .in = width, .out = wide, .layout = preferred_layout(device, width, wide)}));
   add("attention", Attention::consider(device, Cases::attention_spec(shape)));
   add("layer_norm", Norm::consider(device, {.rows = rows, .width = width}));

@@ -13,7 +13,7 @@ namespace ppengine::cli {
 // One microbatch of a preset.
 struct BenchShape {
   const char* name;
-  int64_t rows, width, heads, length, vocabulary;
+  std::int64_t rows, width, heads, length, vocabulary;
 };
 
 struct BenchCase {

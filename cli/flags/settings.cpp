@@ -43,7 +43,7 @@ class Completer {
     if (const std::string file = config_file(); !file.empty()) add_file(file);
     if (!resume_.empty()) add_checkpoint();
     CommandLine line;
-    size_t from = 0;
+    std::size_t from = 0;
     for (const Level& level : levels_) {
       line.arguments.insert(line.arguments.end(), typed_.begin() + from, typed_.begin() + level.begin);
       line.arguments.insert(line.arguments.end(), level.added.begin(), level.added.end());
@@ -59,16 +59,16 @@ class Completer {
  private:
   struct Level {
     CLI::App* app;
-    size_t begin;  // its own arguments begin here
+    std::size_t begin;  // its own arguments begin here
     std::vector<std::string> added;
   };
 
   // Finds which command was chosen and which flags were typed.
   void scan() {
-    for (size_t i = 0; i < typed_.size() && typed_[i] != "--"; ++i) {
+    for (std::size_t i = 0; i < typed_.size() && typed_[i] != "--"; ++i) {
       const std::string& word = typed_[i];
       if (word.size() > 1 && word[0] == '-') {
-        const size_t equals = word.find('=');
+        const std::size_t equals = word.find('=');
         const CLI::Option* option = note_typed(word.substr(0, equals));
         if (option && equals == std::string::npos && takes_value(*option) && i + 1 < typed_.size()) ++i;
         if (option && option->check_name("--config")) config_ = equals == std::string::npos ? typed_[i] : word.substr(equals + 1);
@@ -82,7 +82,7 @@ class Completer {
   const CLI::Option* note_typed(const std::string& word) {
     if (word.starts_with("--")) return note_one(word);
     const CLI::Option* last = nullptr;  // -qv is -q -v; -n4 is -n with a value
-    for (size_t i = 1; i < word.size(); ++i) {
+    for (std::size_t i = 1; i < word.size(); ++i) {
       const CLI::Option* option = note_one(std::string("-") + word[i]);
       if (option && takes_value(*option)) return i + 1 == word.size() ? option : nullptr;
       if (option) last = option;
@@ -233,9 +233,9 @@ std::string environment_name(const std::string& flag) {
 
 std::string origin_in(const std::string& text, const CommandLine& line) {
   for (const Setting& setting : line.added) {
-    const size_t at = text.find(setting.flag);
+    const std::size_t at = text.find(setting.flag);
     if (at == std::string::npos) continue;
-    const size_t end = at + setting.flag.size();
+    const std::size_t end = at + setting.flag.size();
     if (end == text.size() || (!std::isalnum(static_cast<unsigned char>(text[end])) && text[end] != '-')) return setting.origin;
   }
   return {};

@@ -123,7 +123,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app, const Com
 
 int usage_error(const std::string& text, const CommandLine& line) {
   std::string called = "ppengine";
-  for (size_t i = 1; i < line.commands.size(); ++i) called += " " + line.commands[i]->get_name();
+  for (std::size_t i = 1; i < line.commands.size(); ++i) called += " " + line.commands[i]->get_name();
   print_note("ppengine: {}\n  '{} --help' says more\n", printable(text), called);
   return static_cast<int>(ExitCode::usage);
 }

@@ -54,10 +54,10 @@ class Lines {
     char piece[16384];
     const ssize_t got = read(source_.fd(), piece, sizeof(piece));
     if (got > 0)
-      text_.append(piece, static_cast<size_t>(got));
+      text_.append(piece, static_cast<std::size_t>(got));
     else if (!text_.empty())
       text_ += '\n';
-    for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
+    for (std::size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
       const std::string line = prefix_ + text_.substr(0, end + 1);
       [[maybe_unused]] const auto written = write(2, line.data(), line.size());
     }
@@ -81,7 +81,7 @@ class Run {
     const std::string master = fmt::format("{}:{}", first, net::port_of(listener));
     std::string secret = net::given_secret();
     if (secret.empty()) secret = net::make_secret();
-    ends_.resize(static_cast<size_t>(options.ranks));
+    ends_.resize(static_cast<std::size_t>(options.ranks));
     int rank = 0;
     for (const LaunchHost& host : hosts) {
       const bool here = host.name == "localhost" || host.name == host_name() || net::is_this_machine(host.name);
@@ -106,7 +106,7 @@ class Run {
         Pipe joined;
         if (here) env["PPENGINE_JOINED"] = std::to_string(joined.write.fd()), spawning.keep_open.push_back(joined.write.fd());
         if (here && !shared_memory_.path().empty()) env.try_emplace("I_MPI_SHM_FILE_PREFIX_4K", shared_memory_.path().string());
-        if (here && options.pin) spawning.cores = cores[static_cast<size_t>(local)];
+        if (here && options.pin) spawning.cores = cores[static_cast<std::size_t>(local)];
         // Never on a command line, where other users of the machine can read it.
         if (here)
           env["PPENGINE_SECRET"] = secret;
@@ -153,12 +153,12 @@ class Run {
   }
 
   void pass_on(const std::vector<pollfd>& ready) {
-    size_t i = 0;
+    std::size_t i = 0;
     std::erase_if(lines_, [&](Lines& one) { return ready[++i].revents != 0 && !one.pass_on(); });
   }
 
   void collect() {
-    for (size_t r = 0; r < pids_.size(); ++r) {
+    for (std::size_t r = 0; r < pids_.size(); ++r) {
       int status = 0;
       if (pids_[r] <= 0 || waitpid(pids_[r], &status, WNOHANG) != pids_[r]) continue;
       kill(-pids_[r], SIGKILL);  // what the rank has started itself must not outlive it, nor hold its output open
@@ -193,13 +193,13 @@ class Run {
   // Ranks save what they were asked to save and end; a second signal does not let them. Those of other hosts hear it from rank 0:
   // a signal would end the remote shell and not the rank.
   void interrupt(int signal) {
-    for (size_t r = 0; r < pids_.size(); ++r)
+    for (std::size_t r = 0; r < pids_.size(); ++r)
       if (pids_[r] > 0 && (here_[r] || interrupted_ != 0)) kill(-pids_[r], signal);
     interrupted_ = signal;
   }
 
   // A rank writes a byte when it has found the others; the pipe ends when it dies.
-  bool has_joined(size_t rank) const {
+  bool has_joined(std::size_t rank) const {
     char byte = 0;
     return read(joined_[rank].fd(), &byte, 1) == 1;
   }

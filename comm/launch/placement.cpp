@@ -28,7 +28,7 @@ std::vector<int> by_topology(std::vector<int> cores, const std::string& folder) 
   const auto place = [&](int core) {
     std::array<int, 4> key{0, 0, 0, core};
     const char* const names[] = {"physical_package_id", "die_id", "core_id"};
-    for (size_t i = 0; i < 3; ++i)
+    for (std::size_t i = 0; i < 3; ++i)
       std::ifstream(fmt::format("{}/cpu{}/topology/{}", folder, core, names[i])) >> key[i];  // stays 0 where it is not told
     return key;
   };
@@ -42,27 +42,27 @@ void pin_rank(int local_rank, int local_size) {
   cpu_set_t set;
   CPU_ZERO(&set);
   const auto sets = core_sets(by_topology(cores), local_size);
-  for (const int core : sets.at(static_cast<size_t>(local_rank))) CPU_SET(static_cast<size_t>(core), &set);
+  for (const int core : sets.at(static_cast<std::size_t>(local_rank))) CPU_SET(static_cast<std::size_t>(core), &set);
   sched_setaffinity(0, sizeof(set), &set);
 }
 
 std::vector<std::vector<int>> core_sets(const std::vector<int>& cores, int ranks) {
-  std::vector<std::vector<int>> sets(static_cast<size_t>(ranks));
-  const size_t count = sets.size();
-  for (size_t r = 0; r < count; ++r) {
+  std::vector<std::vector<int>> sets(static_cast<std::size_t>(ranks));
+  const std::size_t count = sets.size();
+  for (std::size_t r = 0; r < count; ++r) {
     if (cores.size() < count) {
       sets[r].push_back(cores[r % cores.size()]);
       continue;
     }
-    for (size_t i = r * cores.size() / count; i < (r + 1) * cores.size() / count; ++i) sets[r].push_back(cores[i]);
+    for (std::size_t i = r * cores.size() / count; i < (r + 1) * cores.size() / count; ++i) sets[r].push_back(cores[i]);
   }
   return sets;
 }
 
 std::vector<LaunchHost> parse_hosts(const std::string& text, int ranks) {
   std::vector<LaunchHost> hosts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
     std::string name = text.substr(at, end - at);
     at = end + 1;
     int count = 0;
@@ -80,7 +80,7 @@ std::vector<LaunchHost> parse_hosts(const std::string& text, int ranks) {
   const auto number = static_cast<int>(hosts.size());
   int sum = 0;
   for (int i = 0; i < number; ++i) {
-    LaunchHost& host = hosts[static_cast<size_t>(i)];
+    LaunchHost& host = hosts[static_cast<std::size_t>(i)];
     if (open) host.ranks = (i + 1) * ranks / number - i * ranks / number;
     sum += host.ranks;
   }

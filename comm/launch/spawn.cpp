@@ -57,7 +57,7 @@ Child spawn(const SpawnOptions& options) {
   args.push_back(nullptr);
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  for (const int core : options.cores) CPU_SET(static_cast<size_t>(core), &cores);
+  for (const int core : options.cores) CPU_SET(static_cast<std::size_t>(core), &cores);
 
   Pipe failed, input;
   if (!options.input.empty() &&

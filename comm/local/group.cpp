@@ -10,7 +10,7 @@
 namespace ppengine::comm::local {
 
 void World::track(int world_rank, const OperationPtr& operation) {
-  auto& list = under_way[static_cast<size_t>(world_rank)];
+  auto& list = under_way[static_cast<std::size_t>(world_rank)];
   if (list.size() >= 64) std::erase_if(list, [](const OperationPtr& one) { return one->finished(); });
   list.push_back(operation);
 }
@@ -19,7 +19,7 @@ void World::drain(int world_rank) {
   std::vector<OperationPtr> list;
   {
     const std::lock_guard lock(signal->mutex);
-    list.swap(under_way[static_cast<size_t>(world_rank)]);
+    list.swap(under_way[static_cast<std::size_t>(world_rank)]);
   }
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   for (const OperationPtr& operation : list) {
@@ -38,16 +38,16 @@ Group::Group(std::shared_ptr<World> world, std::vector<int> world_ranks)
 
 std::vector<std::string> Group::all_gather_bytes(int rank, std::string_view mine, std::chrono::milliseconds timeout) {
   std::unique_lock lock(world_->signal->mutex);
-  const uint64_t sequence = next_gathering_[static_cast<size_t>(rank)]++;
+  const std::uint64_t sequence = next_gathering_[static_cast<std::size_t>(rank)]++;
   Gathering& gathering = gatherings_[sequence];
-  gathering.parts.resize(static_cast<size_t>(size()));
-  gathering.parts[static_cast<size_t>(rank)] = mine;
+  gathering.parts.resize(static_cast<std::size_t>(size()));
+  gathering.parts[static_cast<std::size_t>(rank)] = mine;
   if (++gathering.arrived == size()) world_->signal->changed.notify_all();
   const auto& failure = world_->signal->failure;
   const bool came = world_->signal->changed.wait_for(lock, timeout, [&] { return gathering.arrived == size() || failure; });
   if (gathering.arrived < size()) {
     int missing = 0;  // ranks that are behind in their count of gatherings
-    while (next_gathering_[static_cast<size_t>(missing)] > sequence) ++missing;
+    while (next_gathering_[static_cast<std::size_t>(missing)] > sequence) ++missing;
     if (failure) throw CommError(world_rank(missing), "gathering of host values", -1, failure->text());
     PPENGINE_ASSERT(!came);
     throw CommError(world_rank(missing), "gathering of host values", -1,
@@ -59,7 +59,7 @@ std::vector<std::string> Group::all_gather_bytes(int rank, std::string_view mine
   return all;
 }
 
-std::shared_ptr<Group> Group::subgroup(uint64_t split, int color, const std::vector<int>& members) {
+std::shared_ptr<Group> Group::subgroup(std::uint64_t split, int color, const std::vector<int>& members) {
   const std::lock_guard lock(world_->signal->mutex);
   std::weak_ptr<Group>& entry = subgroups_[{split, color}];
   std::shared_ptr<Group> group = entry.lock();

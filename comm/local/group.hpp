@@ -38,7 +38,7 @@ class Group {
   struct Post {
     OperationPtr operation{};
     void* data;
-    size_t bytes;
+    std::size_t bytes;
     ops::Event after;
     bool up_to = false;            // any size up to bytes
     ops::Buffer* block = nullptr;  // the memory's owner, where it may change places with the peer's
@@ -48,11 +48,11 @@ class Group {
   void post_collective(int rank, const CollectiveCall& call, Part part);
   std::vector<std::string> all_gather_bytes(int rank, std::string_view mine, std::chrono::milliseconds timeout);
   // The group of all ranks that named the same color in the rank's n-th split.
-  std::shared_ptr<Group> subgroup(uint64_t split, int color, const std::vector<int>& members);
+  std::shared_ptr<Group> subgroup(std::uint64_t split, int color, const std::vector<int>& members);
 
   World& world() const { return *world_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
-  int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
+  int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Lane {
@@ -72,7 +72,7 @@ class Group {
 
   // The other side of a message, where it has come already; otherwise the post waits for it.
   std::optional<Post> meet(int from, int to, Post& post, std::deque<Post> Lane::* mine, std::deque<Post> Lane::* theirs);
-  Mover& mover(int rank) const { return *world_->movers[static_cast<size_t>(world_rank(rank))]; }
+  Mover& mover(int rank) const { return *world_->movers[static_cast<std::size_t>(world_rank(rank))]; }
   void transfer(int from, int to, Post send, Post recv);
   void trade(const Post& send, const Post& recv);
   void finish(const Post& send, const Post& recv, const ops::Event& event);
@@ -85,10 +85,10 @@ class Group {
   std::vector<int> world_ranks_;
   // Guarded by the signal's lock.
   std::map<std::pair<int, int>, Lane> lanes_;
-  std::vector<uint64_t> next_collective_, next_gathering_;  // by rank
-  std::map<uint64_t, std::shared_ptr<Collective>> collectives_;
-  std::map<uint64_t, Gathering> gatherings_;
-  std::map<std::pair<uint64_t, int>, std::weak_ptr<Group>> subgroups_;
+  std::vector<std::uint64_t> next_collective_, next_gathering_;  // by rank
+  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives_;
+  std::map<std::uint64_t, Gathering> gatherings_;
+  std::map<std::pair<std::uint64_t, int>, std::weak_ptr<Group>> subgroups_;
 };
 
 }  // namespace ppengine::comm::local

@@ -28,19 +28,19 @@ class LocalCommunicator : public Communicator {
   int world_rank(int rank) const override { return group_->world_rank(rank); }
   std::string kind() const override { return "local"; }
 
-  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending send(const void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return post_send(peer, tag, {.data = const_cast<void*>(data), .bytes = bytes, .after = after.event()});
   }
-  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending recv(void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return post_recv(peer, tag, {.data = data, .bytes = bytes, .after = after.event()});
   }
-  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+  Pending recv_up_to(void* data, std::size_t capacity, int peer, int tag, const After& after) override {
     return post_recv(peer, tag, {.data = data, .bytes = capacity, .after = after.event(), .up_to = true});
   }
-  Pending hand_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
+  Pending hand_over(ops::Buffer& block, std::size_t bytes, int peer, int tag, const After& after) override {
     return post_send(peer, tag, {.data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
   }
-  Pending take_over(ops::Buffer& block, size_t bytes, int peer, int tag, const After& after) override {
+  Pending take_over(ops::Buffer& block, std::size_t bytes, int peer, int tag, const After& after) override {
     return post_recv(peer, tag, {.data = block.data(), .bytes = bytes, .after = after.event(), .block = &block});
   }
 
@@ -53,7 +53,7 @@ class LocalCommunicator : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const std::vector<int> members = net::ranks_of_color(all_gather_bytes(net::pack_color(color, key)), color);
-    const uint64_t number = splits_++;
+    const std::uint64_t number = splits_++;
     std::unique_ptr<Communicator> result;
     if (color >= 0) {
       const auto mine = std::ranges::find(members, rank_) - members.begin();
@@ -75,7 +75,7 @@ class LocalCommunicator : public Communicator {
 
  private:
   // peer < 0: a collective.
-  local::OperationPtr begin(const char* name, int peer, int tag, size_t bytes) {
+  local::OperationPtr begin(const char* name, int peer, int tag, std::size_t bytes) {
     if (peer >= 0 || tag >= 0) check_peer(peer, name);
     const int world_peer = peer < 0 ? -1 : world_rank(peer);
     if (const auto failed = failure()) throw CommError(world_peer, name, tag, failed->text());
@@ -94,25 +94,25 @@ class LocalCommunicator : public Communicator {
 
   std::shared_ptr<Group> group_;
   int rank_;
-  uint64_t splits_ = 0;
+  std::uint64_t splits_ = 0;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_local(int ranks, LocalOptions options) {
   if (ranks < 1) throw ConfigError(fmt::format("{} ranks: there must be at least one", ranks));
-  if (!options.devices.empty() && options.devices.size() != static_cast<size_t>(ranks))
+  if (!options.devices.empty() && options.devices.size() != static_cast<std::size_t>(ranks))
     throw ConfigError(fmt::format("{} devices for {} ranks: give one each", options.devices.size(), ranks));
   auto world = std::make_shared<local::World>();
   world->link = options.link;
-  world->under_way.resize(static_cast<size_t>(ranks));
+  world->under_way.resize(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     auto& mover = *world->movers.emplace_back(std::make_unique<local::Mover>());
     if (options.devices.empty()) continue;
-    mover.device = options.devices[static_cast<size_t>(r)];
+    mover.device = options.devices[static_cast<std::size_t>(r)];
     mover.copies = std::make_unique<local::CopyStreams>(mover.device);
   }
-  std::vector<int> all(static_cast<size_t>(ranks));
+  std::vector<int> all(static_cast<std::size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   auto group = std::make_shared<Group>(world, all);
   std::vector<std::unique_ptr<Communicator>> communicators;

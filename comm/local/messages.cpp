@@ -10,7 +10,7 @@ namespace ppengine::comm::local {
 namespace {
 
 // Below this a copy on the spot is cheaper than a launch.
-constexpr size_t copied_at_once = 1 << 20;
+constexpr std::size_t copied_at_once = 1 << 20;
 
 std::optional<Group::Post> take(std::deque<Group::Post>& posts, int tag) {
   const auto found = std::ranges::find_if(posts, [&](const Group::Post& post) { return post.operation->tag() == tag; });

@@ -6,7 +6,7 @@
 
 namespace ppengine::comm::local {
 
-ops::Event CopyStreams::copy(void* dst, const void* src, size_t bytes, const ops::Event& first, const ops::Event& second) {
+ops::Event CopyStreams::copy(void* dst, const void* src, std::size_t bytes, const ops::Event& first, const ops::Event& second) {
   const std::lock_guard lock(mutex_);
   auto lane = std::ranges::find_if(lanes_, [](const Lane& one) { return one.last.done(); });
   if (lane == lanes_.end()) {
@@ -54,7 +54,7 @@ void Worker::run() {
 
 bool Mover::host_accessible() const { return !device || device->info().is_cpu; }
 
-void Mover::fetch(void* host, const void* src, size_t bytes) {
+void Mover::fetch(void* host, const void* src, std::size_t bytes) {
   if (host_accessible()) {
     std::memcpy(host, src, bytes);
     return;
@@ -62,7 +62,7 @@ void Mover::fetch(void* host, const void* src, size_t bytes) {
   copies->copy(host, src, bytes, {}, {}).wait();
 }
 
-void Mover::store(void* dst, const void* host, size_t bytes) {
+void Mover::store(void* dst, const void* host, std::size_t bytes) {
   if (host_accessible()) {
     std::memcpy(dst, host, bytes);
     return;
@@ -70,11 +70,11 @@ void Mover::store(void* dst, const void* host, size_t bytes) {
   copies->copy(dst, host, bytes, {}, {}).wait();
 }
 
-void Mover::pass_link(const SimulatedLink& link, size_t bytes, int messages) {
+void Mover::pass_link(const SimulatedLink& link, std::size_t bytes, int messages) {
   if (!link.on()) return;
   auto taken = link.latency * messages + std::chrono::microseconds(0);
   if (link.bytes_per_second > 0)
-    taken += std::chrono::microseconds(static_cast<int64_t>(1e6 * static_cast<double>(bytes) / link.bytes_per_second));
+    taken += std::chrono::microseconds(static_cast<std::int64_t>(1e6 * static_cast<double>(bytes) / link.bytes_per_second));
   link_free = std::max(link_free, Clock::now()) + taken;
   std::this_thread::sleep_until(link_free);
 }

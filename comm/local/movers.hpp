@@ -17,10 +17,10 @@ namespace ppengine::comm::local {
 class CopyStreams {
  public:
   explicit CopyStreams(std::shared_ptr<ops::Device> device) : device_(std::move(device)) {}
-  ops::Event copy(void* dst, const void* src, size_t bytes, const ops::Event& first, const ops::Event& second);
+  ops::Event copy(void* dst, const void* src, std::size_t bytes, const ops::Event& first, const ops::Event& second);
 
  private:
-  static constexpr size_t max_streams = 16;
+  static constexpr std::size_t max_streams = 16;
   struct Lane {
     ops::Stream stream;
     ops::Event last;
@@ -28,7 +28,7 @@ class CopyStreams {
   std::shared_ptr<ops::Device> device_;
   std::mutex mutex_;
   std::vector<Lane> lanes_;
-  size_t next_ = 0;
+  std::size_t next_ = 0;
 };
 
 // A thread that carries out jobs in order. Started by its first job; the destructor finishes what is queued.
@@ -55,10 +55,10 @@ struct Mover {
 
   bool host_accessible() const;
   // Between this rank's memory and the host, blocking. For devices whose memory the host cannot touch.
-  void fetch(void* host, const void* src, size_t bytes);
-  void store(void* dst, const void* host, size_t bytes);
+  void fetch(void* host, const void* src, std::size_t bytes);
+  void store(void* dst, const void* host, std::size_t bytes);
   // Sleeps as long as the simulated link would take.
-  void pass_link(const SimulatedLink& link, size_t bytes, int messages = 1);
+  void pass_link(const SimulatedLink& link, std::size_t bytes, int messages = 1);
 };
 
 }  // namespace ppengine::comm::local

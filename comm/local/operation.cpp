@@ -15,7 +15,7 @@ void Signal::fail(int rank, const std::string& reason) {
   changed.notify_all();
 }
 
-Operation::Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, size_t bytes,
+Operation::Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, std::size_t bytes,
                      std::chrono::milliseconds timeout)
     : signal_(std::move(signal)), name_(std::move(name)), rank_(rank), peer_(peer), tag_(tag), timeout_(timeout), bytes_(bytes) {}
 
@@ -57,12 +57,12 @@ void Operation::wait_finished(Clock::time_point deadline) {
   event.wait_until(deadline);
 }
 
-size_t Operation::bytes() {
+std::size_t Operation::bytes() {
   const std::lock_guard lock(signal_->mutex);
   return bytes_;
 }
 
-void Operation::settle(ops::Event event, size_t bytes, std::string error) {
+void Operation::settle(ops::Event event, std::size_t bytes, std::string error) {
   settled_ = true;
   event_ = std::move(event);
   bytes_ = bytes;

@@ -22,17 +22,18 @@ struct Signal {
 
 class Operation : public Pending::State {
  public:
-  Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, size_t bytes, std::chrono::milliseconds timeout);
+  Operation(std::shared_ptr<Signal> signal, std::string name, int rank, int peer, int tag, std::size_t bytes,
+            std::chrono::milliseconds timeout);
 
   bool done() override;
   void wait(Clock::time_point deadline) override;
   void wait_on(ops::Stream& stream, Clock::time_point deadline) override;
-  size_t bytes() override;
+  std::size_t bytes() override;
   std::chrono::milliseconds timeout() override { return timeout_; }
 
   // The peer is there: the memory is free when the event is reached. An error instead when the text is not empty.
   // Called with the signal's lock held.
-  void settle(ops::Event event, size_t bytes, std::string error = {});
+  void settle(ops::Event event, std::size_t bytes, std::string error = {});
 
   // Which rank (of the whole run) is awaited, for operations of many; called with the lock held.
   void set_missing(std::function<int()> missing) { missing_ = std::move(missing); }
@@ -59,7 +60,7 @@ class Operation : public Pending::State {
   bool settled_ = false;
   std::string error_;
   ops::Event event_;
-  size_t bytes_;
+  std::size_t bytes_;
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

@@ -40,12 +40,12 @@ struct Api {
   const char* (*GetErrorString)(Result result);
   Result (*GroupStart)();
   Result (*GroupEnd)();
-  Result (*Send)(const void* data, size_t count, int type, int peer, Comm comm, NativeStream stream);
-  Result (*Recv)(void* data, size_t count, int type, int peer, Comm comm, NativeStream stream);
-  Result (*AllReduce)(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream);
-  Result (*ReduceScatter)(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream);
-  Result (*AllGather)(const void* in, void* out, size_t count, int type, Comm comm, NativeStream stream);
-  Result (*Broadcast)(const void* in, void* out, size_t count, int type, int root, Comm comm, NativeStream stream);
+  Result (*Send)(const void* data, std::size_t count, int type, int peer, Comm comm, NativeStream stream);
+  Result (*Recv)(void* data, std::size_t count, int type, int peer, Comm comm, NativeStream stream);
+  Result (*AllReduce)(const void* in, void* out, std::size_t count, int type, int op, Comm comm, NativeStream stream);
+  Result (*ReduceScatter)(const void* in, void* out, std::size_t count, int type, int op, Comm comm, NativeStream stream);
+  Result (*AllGather)(const void* in, void* out, std::size_t count, int type, Comm comm, NativeStream stream);
+  Result (*Broadcast)(const void* in, void* out, std::size_t count, int type, int root, Comm comm, NativeStream stream);
   // NOLINTEND(readability-identifier-naming)
 
   // NVIDIA's library, or AMD's, which has the same functions.

@@ -52,13 +52,13 @@ class NcclCommunicator : public ProcessCommunicator {
     all_lanes_->wait_until_stopped();
   }
 
-  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending send(const void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return one(Message::send(data, bytes, peer, tag), false, after);
   }
-  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending recv(void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return one(Message::recv(data, bytes, peer, tag), false, after);
   }
-  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+  Pending recv_up_to(void* data, std::size_t capacity, int peer, int tag, const After& after) override {
     return one(Message::recv(data, capacity, peer, tag), true, after);
   }
 
@@ -79,12 +79,12 @@ class NcclCommunicator : public ProcessCommunicator {
     check_alive(call.name(), -1, -1);
     if (!collectives_)
       collectives_ = std::make_unique<Lane>(api_, device_, rendezvous(), all_lanes_, fmt::format("nccl {} all", name()), members(), rank());
-    auto agree = [ranks = members()](const std::vector<std::string>& claims, size_t&) -> std::string {
-      for (size_t r = 1; r < claims.size(); ++r)
+    auto agree = [ranks = members()](const std::vector<std::string>& claims, std::size_t&) -> std::string {
+      for (std::size_t r = 1; r < claims.size(); ++r)
         if (claims[r] != claims[0]) return fmt::format("rank {} called {}, rank {} called {}", ranks[0], claims[0], ranks[r], claims[r]);
       return {};
     };
-    auto submit = [=, this](Comm comm, NativeStream stream, size_t) {
+    auto submit = [=, this](Comm comm, NativeStream stream, std::size_t) {
       if (call.count > 0) api_.check(submit_collective(call, in, out, comm, stream), call.name());
     };
     auto one = std::make_shared<Call>(Call::Text{call.name(), world_rank(rank()), -1, -1}, after.event(), call.text(), agree,
@@ -126,10 +126,11 @@ class NcclCommunicator : public ProcessCommunicator {
     if (message.peer == rank() && !in_batch)
       throw ConfigError(std::string(api_.name) + ": a rank cannot send to itself outside of a batch; copy the memory instead");
     const int from = world_rank(sends ? rank() : message.peer), to = world_rank(sends ? message.peer : rank());
-    auto agree = [=, library = api_.name](const std::vector<std::string>& claims, size_t& bytes) -> std::string {
+    auto agree = [=, library = api_.name](const std::vector<std::string>& claims, std::size_t& bytes) -> std::string {
       if (claims.size() == 1) return {};  // to oneself
       net::Unpacker sender(claims[0]), receiver(claims[1]);
-      const int64_t send_tag = sender.number(), send_bytes = sender.number(), recv_tag = receiver.number(), recv_bytes = receiver.number();
+      const std::int64_t send_tag = sender.number(), send_bytes = sender.number(), recv_tag = receiver.number(),
+                         recv_bytes = receiver.number();
       sender.number();
       const bool any = receiver.number() != 0;
       if (send_tag != recv_tag)
@@ -137,18 +138,18 @@ class NcclCommunicator : public ProcessCommunicator {
                            send_tag, to, recv_tag, library);
       if (any ? send_bytes > recv_bytes : send_bytes != recv_bytes)
         return fmt::format("rank {} sends {} bytes, rank {} receives {}{} bytes", from, send_bytes, to, any ? "up to " : "", recv_bytes);
-      bytes = static_cast<size_t>(send_bytes);
+      bytes = static_cast<std::size_t>(send_bytes);
       return {};
     };
     const int other = message.peer == rank() ? 0 : sends ? 1 : 0;
-    auto submit = [=, this, data = message.data](Comm comm, NativeStream stream, size_t bytes) {
+    auto submit = [=, this, data = message.data](Comm comm, NativeStream stream, std::size_t bytes) {
       if (bytes == 0) return;
       api_.check(sends ? api_.Send(data, bytes, uint8, other, comm, stream) : api_.Recv(data, bytes, uint8, other, comm, stream),
                  sends ? "send" : "recv");
     };
     return std::make_shared<Call>(
         Call::Text{operation, world_rank(rank()), world_rank(message.peer), message.tag}, after.event(),
-        net::Packer().number(message.tag).number(static_cast<int64_t>(message.bytes)).number(up_to ? 1 : 0).bytes(), agree, submit,
+        net::Packer().number(message.tag).number(static_cast<std::int64_t>(message.bytes)).number(up_to ? 1 : 0).bytes(), agree, submit,
         message.bytes, rendezvous(), timeout());
   }
 
@@ -184,7 +185,7 @@ class NcclCommunicator : public ProcessCommunicator {
 }  // namespace
 
 Communicator* make_communicator(const Api& api, const std::string& kind, const ModuleInput& input) {
-  std::vector<int> all(static_cast<size_t>(input.environment.size));
+  std::vector<int> all(static_cast<std::size_t>(input.environment.size));
   std::iota(all.begin(), all.end(), 0);
   auto lanes = std::make_shared<Lanes>();
   input.rendezvous->on_failure([lanes] { lanes->wait_until_stopped(); });

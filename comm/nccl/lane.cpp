@@ -212,7 +212,7 @@ void Lane::agree(Call& call) {
   const std::string key = fmt::format("{} call {}", key_, calls_++);
   call.gathers_at(key, members_);
   const auto claims = rendezvous_->gather(key, members_, index_, call.claim, forever, call.text.name, &closing_);
-  size_t bytes = call.bytes();
+  std::size_t bytes = call.bytes();
   if (const std::string wrong = call.agree(claims, bytes); !wrong.empty())
     throw CommError(call.text.peer, call.text.name, call.text.tag, wrong);
   call.set_bytes(bytes);

@@ -37,9 +37,9 @@ class Call : public Pending::State {
   };
   // NCCL knows neither tags nor sizes of the other side: before a call is given to it, all its ranks tell each other their claims, and
   // `agree` (by rank in the lane) says what is wrong, or what the real number of bytes is.
-  using Agree = std::function<std::string(const std::vector<std::string>& claims, size_t& bytes)>;
-  using Submit = std::function<void(Comm, NativeStream, size_t bytes)>;
-  Call(Text about, ops::Event start_after, std::string my_claim, Agree check, Submit call, size_t bytes,
+  using Agree = std::function<std::string(const std::vector<std::string>& claims, std::size_t& bytes)>;
+  using Submit = std::function<void(Comm, NativeStream, std::size_t bytes)>;
+  Call(Text about, ops::Event start_after, std::string my_claim, Agree check, Submit call, std::size_t bytes,
        std::shared_ptr<Rendezvous> rendezvous, std::chrono::milliseconds timeout)
       : text(std::move(about)),
         after(std::move(start_after)),
@@ -53,8 +53,8 @@ class Call : public Pending::State {
   bool done() override;
   void wait(Clock::time_point deadline) override;
   void wait_on(ops::Stream& stream, Clock::time_point deadline) override;
-  size_t bytes() override { return bytes_; }
-  void set_bytes(size_t bytes) { bytes_ = bytes; }
+  std::size_t bytes() override { return bytes_; }
+  void set_bytes(std::size_t bytes) { bytes_ = bytes; }
   std::chrono::milliseconds timeout() override { return timeout_; }
 
   // From now on it waits for these ranks to say the same under the key: at a deadline those that have not are named.
@@ -82,7 +82,7 @@ class Call : public Pending::State {
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   Stage stage_ = Stage::queued;
-  std::atomic<size_t> bytes_;
+  std::atomic<std::size_t> bytes_;
   std::string error_, key_;
   std::vector<int> members_;  // who takes part, once it gathers
   std::function<bool()> reached_;
@@ -141,7 +141,7 @@ class Lane {
   std::deque<std::vector<CallPtr>> queue_;
   std::atomic<bool> closing_{false};
   bool stopped_ = false;  // its thread has ended
-  uint64_t calls_ = 0;
+  std::uint64_t calls_ = 0;
   std::thread thread_;
 };
 

@@ -10,8 +10,8 @@ namespace ppengine::comm::net {
 std::string pack_color(int color, int key) { return Packer().number(color).number(key).bytes(); }
 
 std::vector<int> ranks_of_color(const std::vector<std::string>& told, int color) {
-  std::vector<std::pair<int64_t, int>> found;  // key, rank
-  for (size_t rank = 0; rank < told.size(); ++rank) {
+  std::vector<std::pair<std::int64_t, int>> found;  // key, rank
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
     Unpacker theirs(told[rank]);
     if (theirs.number() == color) found.emplace_back(theirs.number(), static_cast<int>(rank));
   }

@@ -34,7 +34,7 @@ void Hub::run() {
     std::vector<pollfd> waiting{{listener_.fd(), POLLIN, 0}};
     for (const Connection& one : connections_) waiting.push_back({one.socket.fd(), POLLIN, 0});
     poll(waiting.data(), waiting.size(), closing_ ? 10 : 100);
-    for (size_t i = 1; i < waiting.size(); ++i)
+    for (std::size_t i = 1; i < waiting.size(); ++i)
       if (waiting[i].revents != 0) serve(connections_[i - 1]);
     std::erase_if(connections_, [](const Connection& one) { return !one.socket; });
     if (waiting[0].revents != 0) accept_one();
@@ -134,9 +134,9 @@ void Hub::on_hello(Connection& connection, const net::Frame& frame) {
 void Hub::on_gather(Connection& connection, const std::string& contents) {
   net::GatherPart part = net::GatherPart::unpack(contents, options_.size);
   Gathering& gathering = gatherings_[part.key];
-  gathering.parts.resize(std::max(gathering.parts.size(), static_cast<size_t>(part.members)));
+  gathering.parts.resize(std::max(gathering.parts.size(), static_cast<std::size_t>(part.members)));
   gathering.ranks.push_back(connection.rank);
-  gathering.parts.at(static_cast<size_t>(part.index)) = std::move(part.value);
+  gathering.parts.at(static_cast<std::size_t>(part.index)) = std::move(part.value);
   if (++gathering.arrived < part.members) return;
   const std::string whole = net::KeyedTexts{part.key, std::move(gathering.parts)}.pack();
   for (const Connection& one : connections_)
@@ -156,7 +156,7 @@ void Hub::lose(Connection& connection, const std::string& reason) {
   tell_all(net::abort, net::pack({connection.rank, reason, true}));
 }
 
-void Hub::tell_all(uint8_t kind, const std::string& contents, const Connection* but) {
+void Hub::tell_all(std::uint8_t kind, const std::string& contents, const Connection* but) {
   if (kind == net::abort && verdict_.empty()) verdict_ = contents;
   for (const Connection& one : connections_)
     if (one.socket && one.rank >= 0 && &one != but) net::write_frame(one.socket.fd(), kind, contents);

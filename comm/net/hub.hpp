@@ -52,7 +52,7 @@ class Hub {
   void on_gather(Connection& connection, const std::string& contents);
   void on_ask(const Connection& connection, const std::string& contents);
   void lose(Connection& connection, const std::string& reason);
-  void tell_all(uint8_t kind, const std::string& contents, const Connection* but = nullptr);
+  void tell_all(std::uint8_t kind, const std::string& contents, const Connection* but = nullptr);
   void tell_when_all_stopped();
   void keep_watch(Clock::time_point now);
 

@@ -205,7 +205,8 @@ std::vector<std::string> Rendezvous::gather(const std::string& key, std::span<co
 
 void Rendezvous::announce(const std::string& key, std::span<const int> members, int index, std::string_view mine) {
   const std::lock_guard lock(writing_);
-  net::write_frame(socket_.fd(), net::gather, net::GatherPart{key, static_cast<int64_t>(members.size()), index, std::string(mine)}.pack());
+  net::write_frame(socket_.fd(), net::gather,
+                   net::GatherPart{key, static_cast<std::int64_t>(members.size()), index, std::string(mine)}.pack());
 }
 
 std::vector<int> Rendezvous::missing(const std::string& key, std::span<const int> members) {

@@ -97,7 +97,7 @@ Socket listen_on(int port, const std::string& host) {
     if (!found) throw Error(fmt::format("cannot listen on {}: there is no such host; is MASTER_ADDR right?", host));
     address = *found;
   }
-  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

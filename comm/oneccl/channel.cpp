@@ -33,9 +33,9 @@ void Channel::step() {
   if (result != MPI_ERR_IN_STATUS) check(result);
   if (count == MPI_UNDEFINED || count == 0) return;
   for (int i = 0; i < count; ++i) {
-    auto& status = statuses_[static_cast<size_t>(i)];
+    auto& status = statuses_[static_cast<std::size_t>(i)];
     if (result == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;  // MPI leaves it as it was
-    finish(posted_[static_cast<size_t>(done_[static_cast<size_t>(i)])], status);
+    finish(posted_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])], status);
   }
   std::erase_if(posted_, [](const Posted& one) { return one.transfer->finished(); });
   std::erase(requests_, MPI_REQUEST_NULL);
@@ -102,8 +102,8 @@ void Channel::finish(const Posted& one, const MPI_Status& status) {
     --sending_;
   else
     MPI_Get_count_c(&status, MPI_BYTE, &bytes);
-  if (static_cast<size_t>(bytes) != transfer.wanted && !transfer.up_to) return refuse(transfer, fmt::format("{} bytes", bytes));
-  transfer.finish(static_cast<size_t>(bytes));
+  if (static_cast<std::size_t>(bytes) != transfer.wanted && !transfer.up_to) return refuse(transfer, fmt::format("{} bytes", bytes));
+  transfer.finish(static_cast<std::size_t>(bytes));
 }
 
 // A size that does not fit ends the run on both sides.
@@ -120,7 +120,7 @@ void Channel::match_own() {
       ++want;
       continue;
     }
-    const size_t bytes = (*sent)->wanted;
+    const std::size_t bytes = (*sent)->wanted;
     if (bytes != (*want)->wanted && (!(*want)->up_to || bytes > (*want)->wanted)) return refuse(**want, fmt::format("{} bytes", bytes));
     if (bytes > 0) std::memcpy((*want)->data, (*sent)->data, bytes);
     (*sent)->finish(bytes);

@@ -12,13 +12,13 @@ namespace ppengine::comm::oneccl {
 // A send or a receive.
 class Transfer : public Operation {
  public:
-  Transfer(Engine& engine, const char* name, int rank, int peer, int tag, void* memory, size_t bytes, bool any_size, ops::Event after,
+  Transfer(Engine& engine, const char* name, int rank, int peer, int tag, void* memory, std::size_t bytes, bool any_size, ops::Event after,
            std::chrono::milliseconds timeout)
       : Operation(engine, name, rank, peer, tag, bytes, std::move(after), timeout), data(memory), wanted(bytes), up_to(any_size) {}
   std::string awaited() override;
 
   void* const data;
-  const size_t wanted;
+  const std::size_t wanted;
   const bool up_to;  // receives any size up to `wanted`
 };
 using TransferPtr = std::shared_ptr<Transfer>;
@@ -54,7 +54,7 @@ class Channel {
   // Under way, in the same order.
   std::vector<MPI_Request> requests_;
   std::vector<Posted> posted_;
-  size_t sending_ = 0;  // of those
+  std::size_t sending_ = 0;  // of those
   // What MPI says of those that are done.
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;

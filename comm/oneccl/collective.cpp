@@ -14,11 +14,11 @@ namespace {
 using Kind = CollectiveCall::Kind;
 
 // Up to so many bytes a sum is MPI's own, which oneCCL would also call, 3 us later.
-constexpr size_t largest_by_mpi = size_t{1} << 20;
+constexpr std::size_t largest_by_mpi = std::size_t{1} << 20;
 
 // A larger sum is made in pieces of so many bytes: the MPI library takes memory of that size for each, which the system hands out anew,
 // page by page, from 32 MiB on.
-constexpr size_t largest_piece = size_t{24} << 20;
+constexpr std::size_t largest_piece = std::size_t{24} << 20;
 
 ccl::datatype to_ccl(Type type) {
   switch (static_cast<Type::Value>(type)) {
@@ -66,7 +66,7 @@ MPI_Datatype to_mpi(Type type) {
 
 MPI_Op to_mpi(Reduce reduce) { return reduce == Reduce::sum ? MPI_SUM : reduce == Reduce::max ? MPI_MAX : MPI_MIN; }
 
-size_t piece_count(const CollectiveCall& call) {
+std::size_t piece_count(const CollectiveCall& call) {
   return call.kind == Kind::allreduce ? std::min(call.count, largest_piece / call.type.size()) : call.count;
 }
 
@@ -106,7 +106,7 @@ void Collective::begin_piece() {
   const ccl::datatype type = to_ccl(call_.type);
   switch (call_.kind) {
     case Kind::allreduce: {
-      const size_t begin = piece_ * piece_count_, at = begin * call_.type.size();
+      const std::size_t begin = piece_ * piece_count_, at = begin * call_.type.size();
       event_ = ccl::allreduce(static_cast<const std::byte*>(in_) + at, static_cast<std::byte*>(out_) + at,
                               std::min(piece_count_, call_.count - begin), type, to_ccl(call_.reduce), comm);
       return;
@@ -148,7 +148,7 @@ void Collective::compare_calls() {
     agreed_ = true;
     return;
   }
-  const auto rank = [&](int index) { return place_.members[static_cast<size_t>(index)]; };
+  const auto rank = [&](int index) { return place_.members[static_cast<std::size_t>(index)]; };
   const std::string error =
       fmt::format("rank {} called {}, rank {} called {}", rank(before()), call_before_.text(), rank(place_.index), call_.text());
   keep_forever(std::move(event_));

@@ -25,7 +25,7 @@ class Collective : public Operation {
     std::span<const int> members;
     int index;
     const std::string* group;
-    uint64_t number;  // of the collective in the group
+    std::uint64_t number;  // of the collective in the group
   };
   void begin(const Place& place);
   bool all_begun() const { return piece_ + 1 >= pieces_; }
@@ -43,8 +43,8 @@ class Collective : public Operation {
   const CollectiveCall call_;
   const void* const in_;
   void* const out_;
-  const size_t piece_count_, pieces_;
-  size_t piece_ = 0;  // under way
+  const std::size_t piece_count_, pieces_;
+  std::size_t piece_ = 0;  // under way
   Place place_{};
   std::atomic<bool> begun_{false};
   bool agreed_ = false;

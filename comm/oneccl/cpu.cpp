@@ -94,13 +94,13 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
     ProcessCommunicator::abort(reason);
   }
 
-  Pending send(const void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending send(const void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return transfer("send", const_cast<void*>(data), bytes, peer, tag, false, after);
   }
-  Pending recv(void* data, size_t bytes, int peer, int tag, const After& after) override {
+  Pending recv(void* data, std::size_t bytes, int peer, int tag, const After& after) override {
     return transfer("recv", data, bytes, peer, tag, false, after);
   }
-  Pending recv_up_to(void* data, size_t capacity, int peer, int tag, const After& after) override {
+  Pending recv_up_to(void* data, std::size_t capacity, int peer, int tag, const After& after) override {
     return transfer("recv", data, capacity, peer, tag, true, after);
   }
 
@@ -149,7 +149,7 @@ class CpuCommunicator : public ProcessCommunicator, public HasBaselines {
   bool has_meanwhile() const override { return !process_->engine->has_thread(); }
 
  private:
-  Pending transfer(const char* operation, void* data, size_t bytes, int peer, int tag, bool up_to, const After& after) {
+  Pending transfer(const char* operation, void* data, std::size_t bytes, int peer, int tag, bool up_to, const After& after) {
     check_peer(peer, operation);
     check_alive(operation, peer, tag);
     if (tag < 0 || tag > process_->largest_tag)
@@ -187,7 +187,7 @@ Communicator* make(const ModuleInput& input) {
   process->pmi->set_environment();
   set_defaults(input);
   const int rank = input.environment.rank, size = input.environment.size;
-  std::vector<int> all(static_cast<size_t>(size));
+  std::vector<int> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   std::optional<Quiet> quiet;
   if (!std::getenv("CCL_LOG_LEVEL")) {

@@ -18,7 +18,7 @@ namespace {
 // Large messages are moved piece by piece, one for each poll of either side: a rank that waits for one polls as long as it takes.
 constexpr int polls_without_pause = 200;
 constexpr std::chrono::microseconds spinning{200}, nap{20};
-constexpr size_t bytes_per_microsecond = 1000;
+constexpr std::size_t bytes_per_microsecond = 1000;
 constexpr int steps_at_once = 32;  // of what moves, before the clock and all else are looked at again
 // A compute thread steps between its instructions. The progress thread would only take time from it on the same core: it looks now and
 // then whether one instruction lasts long, and only then makes steps, fast ones while data move. Each look costs the compute thread's core
@@ -34,7 +34,7 @@ void wake_on_time() {
 
 }  // namespace
 
-Operation::Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after,
+Operation::Operation(Engine& engine, const char* name, int rank, int peer, int tag, std::size_t bytes, ops::Event after,
                      std::chrono::milliseconds timeout)
     : engine_(engine), name_(name), rank_(rank), peer_(peer), tag_(tag), bytes_(bytes), after_(std::move(after)), timeout_(timeout) {}
 
@@ -82,7 +82,7 @@ void Operation::wait(Clock::time_point deadline) {
   throw_late(begin);
 }
 
-void Operation::finish(size_t bytes) {
+void Operation::finish(std::size_t bytes) {
   bytes_ = bytes;
   state_ = State::finished;
 }

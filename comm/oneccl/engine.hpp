@@ -19,12 +19,12 @@ class Engine;
 // One operation under way. Steps are made with the engine's lock held.
 class Operation : public Pending::State {
  public:
-  Operation(Engine& engine, const char* name, int rank, int peer, int tag, size_t bytes, ops::Event after,
+  Operation(Engine& engine, const char* name, int rank, int peer, int tag, std::size_t bytes, ops::Event after,
             std::chrono::milliseconds timeout);
 
   bool done() override;
   void wait(Clock::time_point deadline) override;
-  size_t bytes() override { return bytes_; }
+  std::size_t bytes() override { return bytes_; }
   std::chrono::milliseconds timeout() override { return timeout_; }
 
   const std::string& name() const { return name_; }
@@ -34,7 +34,7 @@ class Operation : public Pending::State {
   bool finished() const { return state_ != State::under_way; }
   // Tries to get on. Nothing for messages, whose channel does it.
   virtual void step() {}
-  void finish(size_t bytes);
+  void finish(std::size_t bytes);
   void fail(std::string error);
   // Who is being waited for, to be told at a deadline; also called without the lock.
   virtual std::string awaited() = 0;
@@ -48,7 +48,7 @@ class Operation : public Pending::State {
   Engine& engine_;
   const std::string name_;
   const int rank_, peer_, tag_;
-  std::atomic<size_t> bytes_;
+  std::atomic<std::size_t> bytes_;
   const ops::Event after_;
   const std::chrono::milliseconds timeout_;
   std::atomic<State> state_{State::under_way};

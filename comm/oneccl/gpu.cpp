@@ -105,23 +105,23 @@ Result no_async_errors(Comm, Result* error) {
   return success;
 }
 
-Result send(const void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) {
+Result send(const void* data, std::size_t count, int type, int peer, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::send(const_cast<void*>(data), count, type_of(type), peer, of(comm).comm, of(stream))); });
 }
-Result recv(void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) {
+Result recv(void* data, std::size_t count, int type, int peer, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::recv(data, count, type_of(type), peer, of(comm).comm, of(stream))); });
 }
-Result all_reduce(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream) {
+Result all_reduce(const void* in, void* out, std::size_t count, int type, int op, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::allreduce(in, out, count, type_of(type), reduction_of(op), of(comm).comm, of(stream))); });
 }
-Result reduce_scatter(const void* in, void* out, size_t count, int type, int op, Comm comm, NativeStream stream) {
+Result reduce_scatter(const void* in, void* out, std::size_t count, int type, int op, Comm comm, NativeStream stream) {
   return guarded(
       [&] { submitted.push_back(ccl::reduce_scatter(in, out, count, type_of(type), reduction_of(op), of(comm).comm, of(stream))); });
 }
-Result all_gather(const void* in, void* out, size_t count, int type, Comm comm, NativeStream stream) {
+Result all_gather(const void* in, void* out, std::size_t count, int type, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::allgather(in, out, count, type_of(type), of(comm).comm, of(stream))); });
 }
-Result broadcast(const void*, void* out, size_t count, int type, int root, Comm comm, NativeStream stream) {
+Result broadcast(const void*, void* out, std::size_t count, int type, int root, Comm comm, NativeStream stream) {
   return guarded([&] { submitted.push_back(ccl::broadcast(out, count, type_of(type), root, of(comm).comm, of(stream))); });
 }
 

@@ -33,9 +33,9 @@ Group::~Group() {
 }
 
 Channel& Group::channel(int peer) {
-  auto& channel = channels_[static_cast<size_t>(peer)];
+  auto& channel = channels_[static_cast<std::size_t>(peer)];
   if (!channel)
-    channel = std::make_unique<Channel>(mpi_, peer, members_[static_cast<size_t>(index_)], members_[static_cast<size_t>(peer)],
+    channel = std::make_unique<Channel>(mpi_, peer, members_[static_cast<std::size_t>(index_)], members_[static_cast<std::size_t>(peer)],
                                         engine_.rendezvous());
   return *channel;
 }

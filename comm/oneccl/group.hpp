@@ -40,7 +40,7 @@ class Group final : public Stepper {
   std::vector<std::unique_ptr<Channel>> channels_;
   std::deque<std::shared_ptr<Collective>> collectives_;  // not begun
   std::list<std::shared_ptr<Collective>> running_;
-  uint64_t begun_ = 0;
+  std::uint64_t begun_ = 0;
 };
 
 }  // namespace ppengine::comm::oneccl

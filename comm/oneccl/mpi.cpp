@@ -12,7 +12,7 @@ void check(int result) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(result, text, &length);
-  throw Error(std::string(text, static_cast<size_t>(length)));
+  throw Error(std::string(text, static_cast<std::size_t>(length)));
 }
 
 }  // namespace ppengine::comm::oneccl

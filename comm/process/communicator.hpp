@@ -17,7 +17,7 @@ class ProcessCommunicator : public Communicator {
 
   int rank() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  int world_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
+  int world_rank(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
   std::vector<std::string> all_gather_bytes(std::string_view mine) override;
   void abort(const std::string& reason) override { rendezvous_->abort(reason); }
   std::optional<Failure> failure() const override { return rendezvous_->failure(); }
@@ -44,7 +44,7 @@ class ProcessCommunicator : public Communicator {
   std::string name_;
   std::vector<int> members_;
   int index_;
-  uint64_t gatherings_ = 0, splits_ = 0;
+  std::uint64_t gatherings_ = 0, splits_ = 0;
 };
 
 }  // namespace ppengine::comm

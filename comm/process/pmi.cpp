@@ -33,7 +33,7 @@ bool read_line(int fd, std::string& line) {
 
 std::string field(const std::string& line, const std::string& name) {
   const std::string mark = name + "=";
-  size_t at = line.starts_with(mark) ? 0 : line.find(" " + mark);
+  std::size_t at = line.starts_with(mark) ? 0 : line.find(" " + mark);
   if (at == std::string::npos) return {};
   at = line.find('=', at) + 1;
   // A value is the last field and may hold spaces.
@@ -127,15 +127,15 @@ std::string PmiServer::answer(const std::string& line) {
 
 void PmiServer::barrier() {
   net::Packer mine;
-  mine.number(static_cast<int64_t>(fresh_.size()));
+  mine.number(static_cast<std::int64_t>(fresh_.size()));
   for (const auto& [key, value] : fresh_) mine.text(key).text(value);
   fresh_.clear();
-  std::vector<int> all(static_cast<size_t>(rendezvous_->size()));
+  std::vector<int> all(static_cast<std::size_t>(rendezvous_->size()));
   std::iota(all.begin(), all.end(), 0);
   for (const std::string& theirs : rendezvous_->gather(fmt::format("pmi {}", barriers_++), all, rendezvous_->rank(), mine.bytes(),
                                                        std::chrono::minutes(10), "start of the MPI library")) {
     net::Unpacker in(theirs);
-    for (int64_t left = in.number(); left > 0; --left) {
+    for (std::int64_t left = in.number(); left > 0; --left) {
       const std::string key = in.text();
       values_[key] = in.text();
     }
@@ -144,8 +144,8 @@ void PmiServer::barrier() {
 
 std::string pmi_process_mapping(const std::vector<std::string>& hosts) {
   std::vector<std::string> seen, blocks;
-  for (size_t i = 0; i < hosts.size();) {
-    size_t end = i;
+  for (std::size_t i = 0; i < hosts.size();) {
+    std::size_t end = i;
     while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
     auto at = std::ranges::find(seen, hosts[i]);
     if (at == seen.end()) at = seen.insert(seen.end(), hosts[i]);

@@ -35,7 +35,7 @@ std::string kind_for(const ProcessOptions& options) {
 std::string cores_text() {
   const auto cores = usable_cores();
   std::string text;
-  for (size_t i = 0, j = 0; i < cores.size(); i = ++j) {
+  for (std::size_t i = 0, j = 0; i < cores.size(); i = ++j) {
     while (j + 1 < cores.size() && cores[j + 1] == cores[j] + 1) ++j;
     text += fmt::format("{}{}", text.empty() ? "" : ",", cores[i]);
     if (j > i) text += fmt::format("-{}", cores[j]);
@@ -83,7 +83,7 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
     [[maybe_unused]] const auto written = write(environment.joined, "j", 1);
     close(environment.joined);
   }
-  std::vector<int> all(static_cast<size_t>(environment.size));
+  std::vector<int> all(static_cast<std::size_t>(environment.size));
   std::iota(all.begin(), all.end(), 0);
   const std::string device = options.device ? options.device->info().selector + " " + options.device->info().name : "host memory";
   const auto places =
@@ -91,11 +91,11 @@ std::unique_ptr<Communicator> connect_processes(const RankEnvironment& environme
                          net::Packer().text(kind).text(environment.host).number(getpid()).text(device).text(cores_text()).bytes(),
                          start_timeout(options), "start");
   std::vector<std::string> hosts;
-  for (size_t r = 0; r < places.size(); ++r) {
+  for (std::size_t r = 0; r < places.size(); ++r) {
     net::Unpacker in(places[r]);
     const std::string their_kind = in.text();
     hosts.push_back(in.text());
-    const int64_t pid = in.number();
+    const std::int64_t pid = in.number();
     if (their_kind != kind)
       throw ConfigError(fmt::format("rank {} wants to talk by {}, rank {} by {}: give all ranks the same kind of device", environment.rank,
                                     kind, r, their_kind));

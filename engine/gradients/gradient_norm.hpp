@@ -20,9 +20,9 @@ class GradientNorm {
   void clear();
   // Adds what this rank holds of a bucket's gradients. A weight that several stages use counts for its owner alone. Blocks; one thread at
   // a time.
-  void add(ops::Stream& stream, StageId stage, size_t bucket);
+  void add(ops::Stream& stream, StageId stage, std::size_t bucket);
   // The same where all that is not zero lies elsewhere too, one after the other. The bucket has one parameter, and is not sharded.
-  void add(ops::Stream& stream, StageId stage, size_t bucket, const float* gradients, size_t count);
+  void add(ops::Stream& stream, StageId stage, std::size_t bucket, const float* gradients, std::size_t count);
 
   // Sums of squares by parameter: to be added up over the ranks that have parts of the model, then with total().
   const IdVector<ParameterId, double>& squares() const { return squares_; }

@@ -34,7 +34,7 @@ class Narrow final : public GradientHook {
     void* const all = memory_.data();
     narrow(context.stream, bucket.data, all, bucket.count);
     if (bucket.part) {
-      void* const mine = memory_.at(bucket.part_count * type_.size() * static_cast<size_t>(context.data.rank()));
+      void* const mine = memory_.at(bucket.part_count * type_.size() * static_cast<std::size_t>(context.data.rank()));
       context.data.reduce_scatter(all, mine, bucket.part_count, type_, context.stream).wait();
       widen(context.stream, mine, bucket.part, bucket.part_count);
     } else {
@@ -45,17 +45,17 @@ class Narrow final : public GradientHook {
   }
 
  private:
-  void narrow(ops::Stream& stream, const float* src, void* dst, size_t count) const {
+  void narrow(ops::Stream& stream, const float* src, void* dst, std::size_t count) const {
     if (half_)
-      half_->narrow(stream, src, dst, static_cast<int64_t>(count));
+      half_->narrow(stream, src, dst, static_cast<std::int64_t>(count));
     else
-      ops::cast(stream, ops::Type::f32, src, ops::Type::bf16, dst, static_cast<int64_t>(count));
+      ops::cast(stream, ops::Type::f32, src, ops::Type::bf16, dst, static_cast<std::int64_t>(count));
   }
-  void widen(ops::Stream& stream, const void* src, float* dst, size_t count) const {
+  void widen(ops::Stream& stream, const void* src, float* dst, std::size_t count) const {
     if (half_)
-      half_->widen(stream, src, dst, static_cast<int64_t>(count));
+      half_->widen(stream, src, dst, static_cast<std::int64_t>(count));
     else
-      ops::cast(stream, ops::Type::bf16, src, ops::Type::f32, dst, static_cast<int64_t>(count));
+      ops::cast(stream, ops::Type::bf16, src, ops::Type::f32, dst, static_cast<std::int64_t>(count));
   }
 
   const comm::Type type_;
@@ -69,7 +69,7 @@ class None final : public GradientHook {
   const char* name() const override { return "none"; }
   void reduce(const GradientBucket& bucket, HookContext& context) override {
     if (!bucket.part) return;
-    context.stream.copy(bucket.part, bucket.data + bucket.part_count * static_cast<size_t>(context.data.rank()),
+    context.stream.copy(bucket.part, bucket.data + bucket.part_count * static_cast<std::size_t>(context.data.rank()),
                         bucket.part_count * sizeof(float));
     context.stream.wait();
   }

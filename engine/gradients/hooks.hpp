@@ -16,16 +16,16 @@ namespace ppengine::engine {
 // A full bucket. Its gradients are weighted such that their plain sum over ranks is the gradient of the whole batch.
 struct GradientBucket {
   StageId stage = {};
-  size_t index = 0;
-  bool last = false;      // of its stage
-  float* data = nullptr;  // this rank's gradients; not sharded: the result goes here too
-  size_t count = 0;       // elements, with what alignment adds
-  float* part = nullptr;  // sharded: this rank's part of the result goes here; otherwise null
-  size_t part_count = 0;  // count / ranks
+  std::size_t index = 0;
+  bool last = false;           // of its stage
+  float* data = nullptr;       // this rank's gradients; not sharded: the result goes here too
+  std::size_t count = 0;       // elements, with what alignment adds
+  float* part = nullptr;       // sharded: this rank's part of the result goes here; otherwise null
+  std::size_t part_count = 0;  // count / ranks
   struct Gradient {
     const ParameterInfo* parameter;
-    ops::Shape shape;  // as it is stored: transposed against the file or not
-    size_t offset;     // in data
+    ops::Shape shape;    // as it is stored: transposed against the file or not
+    std::size_t offset;  // in data
   };
   std::vector<Gradient> gradients;
 };
@@ -54,7 +54,7 @@ struct HookOptions {
   std::string name = "allreduce";  // allreduce | bf16 | fp16 | powersgd | none
   int rank = 4;                    // powersgd: columns of the factors
   int warmup = 2;                  // powersgd: steps that are summed as they are
-  uint64_t seed = 0;               // powersgd: of the first factors; the same on all ranks
+  std::uint64_t seed = 0;          // powersgd: of the first factors; the same on all ranks
 };
 std::vector<std::string> hook_names();
 // ConfigError for an unknown name.

@@ -12,7 +12,7 @@
 namespace ppengine::engine {
 namespace {
 
-ops::Tensor matrix(int64_t rows, int64_t columns, bool transposed = false) {
+ops::Tensor matrix(std::int64_t rows, std::int64_t columns, bool transposed = false) {
   ops::Tensor tensor(nullptr, ops::Type::f32, {rows, columns});
   if (!transposed) return tensor;
   std::swap(tensor.shape[0], tensor.shape[1]);
@@ -21,33 +21,33 @@ ops::Tensor matrix(int64_t rows, int64_t columns, bool transposed = false) {
 }
 
 // Gram and Schmidt over the columns of p[rows,columns]; a column that is zero but for rounding becomes zero.
-void orthonormalize(std::vector<float>& p, size_t rows, size_t columns) {
-  for (size_t c = 0; c < columns; ++c) {
+void orthonormalize(std::vector<float>& p, std::size_t rows, std::size_t columns) {
+  for (std::size_t c = 0; c < columns; ++c) {
     double before = 0, length = 0;
-    for (size_t i = 0; i < rows; ++i) before += double(p[i * columns + c]) * p[i * columns + c];
-    for (size_t b = 0; b < c; ++b) {
+    for (std::size_t i = 0; i < rows; ++i) before += double(p[i * columns + c]) * p[i * columns + c];
+    for (std::size_t b = 0; b < c; ++b) {
       double dot = 0;
-      for (size_t i = 0; i < rows; ++i) dot += double(p[i * columns + b]) * p[i * columns + c];
-      for (size_t i = 0; i < rows; ++i) p[i * columns + c] -= static_cast<float>(dot * p[i * columns + b]);
+      for (std::size_t i = 0; i < rows; ++i) dot += double(p[i * columns + b]) * p[i * columns + c];
+      for (std::size_t i = 0; i < rows; ++i) p[i * columns + c] -= static_cast<float>(dot * p[i * columns + b]);
     }
-    for (size_t i = 0; i < rows; ++i) length += double(p[i * columns + c]) * p[i * columns + c];
+    for (std::size_t i = 0; i < rows; ++i) length += double(p[i * columns + c]) * p[i * columns + c];
     const double factor = length > 1e-10 * before && length > 1e-60 ? 1.0 / std::sqrt(length) : 0.0;
-    for (size_t i = 0; i < rows; ++i) p[i * columns + c] = static_cast<float>(factor * p[i * columns + c]);
+    for (std::size_t i = 0; i < rows; ++i) p[i * columns + c] = static_cast<float>(factor * p[i * columns + c]);
   }
 }
 
 // One gradient that is a matrix M[n,m], P = M Q [n,r], Q = Mᵀ P [m,r].
 struct Factored {
-  size_t gradient;  // element of the bucket
-  int64_t n, m;
-  size_t p, q;                                              // elements of the factors' buffers
+  std::size_t gradient;  // element of the bucket
+  std::int64_t n, m;
+  std::size_t p, q;                                         // elements of the factors' buffers
   std::unique_ptr<ops::Matmul> left, right, product, lost;  // M Q, Mᵀ P, P Qᵀ, error - P Qᵀ / ranks
 };
 
 struct Prepared {
   std::vector<Factored> matrices;
-  std::vector<std::pair<size_t, size_t>> plain;  // element of the bucket, count: vectors, and matrices too small to gain
-  size_t p_count = 0, q_count = 0, plain_count = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> plain;  // element of the bucket, count: vectors, and matrices too small to gain
+  std::size_t p_count = 0, q_count = 0, plain_count = 0;
   ops::Buffer error, p, q, rest;
 };
 
@@ -77,17 +77,17 @@ class PowerSgd final : public GradientHook {
     sum(all.p, all.p_count, context);
     std::vector<float> host;
     for (const Factored& one : all.matrices) {
-      host.resize(static_cast<size_t>(one.n * options_.rank));
+      host.resize(static_cast<std::size_t>(one.n * options_.rank));
       stream.copy(host.data(), p + one.p, host.size() * sizeof(float));
       stream.wait();
-      orthonormalize(host, static_cast<size_t>(one.n), static_cast<size_t>(options_.rank));
+      orthonormalize(host, static_cast<std::size_t>(one.n), static_cast<std::size_t>(options_.rank));
       stream.copy(p + one.p, host.data(), host.size() * sizeof(float));
       stream.wait();
       one.right->run(stream, data + one.gradient, p + one.p, q + one.q);
     }
     sum(all.q, all.q_count, context);
     for (const Factored& one : all.matrices) {
-      stream.copy(error + one.gradient, data + one.gradient, static_cast<size_t>(count(one)) * sizeof(float));
+      stream.copy(error + one.gradient, data + one.gradient, static_cast<std::size_t>(count(one)) * sizeof(float));
       one.lost->run(stream, p + one.p, q + one.q, error + one.gradient);
       one.product->run(stream, p + one.p, q + one.q, data + one.gradient);
     }
@@ -100,13 +100,13 @@ class PowerSgd final : public GradientHook {
     std::unique_ptr<Prepared> prepared;
   };
 
-  static void sum(ops::Buffer& buffer, size_t count, HookContext& context) {
+  static void sum(ops::Buffer& buffer, std::size_t count, HookContext& context) {
     if (count > 0) context.data.allreduce(buffer.data(), count, ops::Type::f32, context.stream).wait();
   }
 
   void sum_plain(const GradientBucket& bucket, Prepared& all, HookContext& context) {
     ops::Stream& stream = context.stream;
-    size_t at = 0;
+    std::size_t at = 0;
     for (const auto& [offset, count] : all.plain) {
       stream.copy(all.rest.as<float>() + at, bucket.data + offset, count * sizeof(float));
       at += count;
@@ -123,11 +123,11 @@ class PowerSgd final : public GradientHook {
   std::unique_ptr<Prepared> prepare(const GradientBucket& bucket, HookContext& context) const {
     auto all = std::make_unique<Prepared>();
     ops::Device& device = context.stream.device();
-    const int64_t r = options_.rank;
+    const std::int64_t r = options_.rank;
     std::vector<float> first;
     for (const auto& gradient : bucket.gradients) {
-      const auto count = static_cast<size_t>(gradient.shape.count());
-      const int64_t n = gradient.shape.rank() == 2 ? gradient.shape[0] : 0, m = n > 0 ? gradient.shape[1] : 0;
+      const auto count = static_cast<std::size_t>(gradient.shape.count());
+      const std::int64_t n = gradient.shape.rank() == 2 ? gradient.shape[0] : 0, m = n > 0 ? gradient.shape[1] : 0;
       if (n == 0 || 2 * r * (n + m) > n * m) {
         all->plain.emplace_back(gradient.offset, count);
         all->plain_count += count;
@@ -139,15 +139,16 @@ class PowerSgd final : public GradientHook {
       one.product = ops::Matmul::make(device, {matrix(n, r), matrix(m, r, true), matrix(n, m)});
       one.lost = ops::Matmul::make(device,
                                    {matrix(n, r), matrix(m, r, true), matrix(n, m), -1.0f / static_cast<float>(context.data.size()), true});
-      all->p_count += static_cast<size_t>(n * r);
-      all->q_count += static_cast<size_t>(m * r);
+      all->p_count += static_cast<std::size_t>(n * r);
+      all->q_count += static_cast<std::size_t>(m * r);
       all->matrices.push_back(std::move(one));
       // The first Q: the same numbers on every rank, from the parameter's name. Later ones are those of the step before.
-      const uint64_t key = mix(options_.seed) ^ hash_text(gradient.parameter->name);
-      for (uint64_t i = 0; i < static_cast<uint64_t>(m * r); ++i) first.push_back(static_cast<float>(mix(key + i) >> 40) * 0x1p-23f - 1.0f);
+      const std::uint64_t key = mix(options_.seed) ^ hash_text(gradient.parameter->name);
+      for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(m * r); ++i)
+        first.push_back(static_cast<float>(mix(key + i) >> 40) * 0x1p-23f - 1.0f);
     }
-    const auto buffer = [&](size_t count) {
-      return ops::Buffer(context.stream.device_ptr(), std::max<size_t>(count, 1) * sizeof(float), &context.memory);
+    const auto buffer = [&](std::size_t count) {
+      return ops::Buffer(context.stream.device_ptr(), std::max<std::size_t>(count, 1) * sizeof(float), &context.memory);
     };
     all->error = buffer(bucket.count);
     all->p = buffer(all->p_count);
@@ -160,7 +161,7 @@ class PowerSgd final : public GradientHook {
   }
 
   HookOptions options_;
-  std::map<std::pair<StageId, size_t>, State> states_;  // by stage and bucket
+  std::map<std::pair<StageId, std::size_t>, State> states_;  // by stage and bucket
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ Reducer::Reducer(ModelRank& model, GradientNorm& norm, Options options)
       rows_(model, options_.hook && options_.hook->elementwise()),
       stream_(model.device()) {
   if (options_.hook) options_.hook->check(model.sharding() != nullptr);
-  size_t largest = 0;
+  std::size_t largest = 0;
   for (StageId index : model.stages()) {
     Tracked& stage = stages_[index];
     stage.store = &model.parameters(index);
@@ -84,7 +84,7 @@ void Reducer::final_gradients(StageId index, std::span<const ParameterId> parame
   Tracked& stage = stages_.at(index);
   for (ParameterId id : parameters) {
     const ParameterRange& range = *stage.store->find(id);
-    char& final = stage.final[static_cast<size_t>(&range - stage.store->ranges().data())];
+    char& final = stage.final[static_cast<std::size_t>(&range - stage.store->ranges().data())];
     if (final) throw Error(fmt::format("{} gets its gradient twice in one backward", model_.graph().parameters()[id].name));
     final = 1;
     --stage.missing[range.bucket];
@@ -108,7 +108,7 @@ void Reducer::stage_done(StageId index) {
   const Tracked& stage = stages_.at(index);
   if (stage.next < stage.buckets.size())
     for (const ParameterRange& range : stage.store->ranges())
-      if (range.bucket == stage.next && !stage.final[static_cast<size_t>(&range - stage.store->ranges().data())])
+      if (range.bucket == stage.next && !stage.final[static_cast<std::size_t>(&range - stage.store->ranges().data())])
         throw Error(fmt::format("{} got no gradient in this step's backward", model_.graph().parameters()[range.id].name));
 }
 
@@ -159,7 +159,7 @@ void Reducer::run() {
   }
 }
 
-size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
+std::size_t Reducer::reduce(const GradientBucket& bucket, std::size_t index) {
   packed_ = nullptr;
   if (!options_.data) return 0;
   HookContext context{*options_.data, stream_, model_.memory()};
@@ -175,11 +175,11 @@ size_t Reducer::reduce(const GradientBucket& bucket, size_t index) {
     touched.part = nullptr;
     touched.part_count = 0;
     ops::Shape& shape = touched.gradients.front().shape;
-    shape[0] = static_cast<int64_t>(packed_count_) / shape[1];
+    shape[0] = static_cast<std::int64_t>(packed_count_) / shape[1];
     options_.hook->reduce(touched, context);
   }
   if (bucket.part) stream_.zero(bucket.part, bucket.part_count * sizeof(float));
-  const size_t begin = bucket.part ? bucket.part_count * static_cast<size_t>(options_.data->rank()) : 0;
+  const std::size_t begin = bucket.part ? bucket.part_count * static_cast<std::size_t>(options_.data->rank()) : 0;
   rows_.unpack(bucket.stage, index, bucket.part ? bucket.part : bucket.data, begin,
                begin + (bucket.part ? bucket.part_count : bucket.count), stream_);
   return packed_count_ * sizeof(float);
@@ -194,12 +194,12 @@ void Reducer::process(const Job& job) {
   Tracked& stage = stages_.at(job.stage);
   const GradientBucket& bucket = stage.buckets[job.bucket];
   const double start = now();
-  const size_t sent = reduce(bucket, job.bucket);
+  const std::size_t sent = reduce(bucket, job.bucket);
   timings_.push_back({job.stage, bucket.index, bucket.count * sizeof(float), sent, start, now()});
   const Bucket& range = stage.store->buckets()[job.bucket];
   if (add_ && bucket.part) {
     float* const mine = stage.store->gradients() + stage.store->gradient_begin(range);
-    ops::add(stream_, ops::Type::f32, mine, bucket.part, mine, static_cast<int64_t>(bucket.part_count));
+    ops::add(stream_, ops::Type::f32, mine, bucket.part, mine, static_cast<std::int64_t>(bucket.part_count));
     stream_.wait();
   }
   if (!last_ || model_.tied(range)) return;

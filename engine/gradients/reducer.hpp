@@ -26,7 +26,7 @@ class Reducer final : public GradientSink {
     comm::Communicator* data = nullptr;  // used by nobody else; null: one rank, nothing to sum
     std::shared_ptr<GradientHook> hook;
     // After a bucket is reduced, on the reducer's thread: an optimizer's step, say. Not for weights that several stages use.
-    std::function<void(StageId stage, size_t bucket, ops::Stream& stream)> reduced;
+    std::function<void(StageId stage, std::size_t bucket, ops::Stream& stream)> reduced;
   };
   Reducer(ModelRank& model, GradientNorm& norm, Options options);
   ~Reducer() override;
@@ -51,20 +51,20 @@ class Reducer final : public GradientSink {
   struct Tracked {
     const ParameterStore* store = nullptr;
     std::vector<GradientBucket> buckets;  // those that are reduced
-    std::vector<size_t> missing;          // by bucket: gradients that are not final yet
+    std::vector<std::size_t> missing;     // by bucket: gradients that are not final yet
     std::vector<char> final;              // by range
-    size_t next = 0;                      // bucket to be handed over
+    std::size_t next = 0;                 // bucket to be handed over
   };
   struct Job {
     StageId stage;  // none: the ranks tell each other which rows they touch
-    size_t bucket;
+    std::size_t bucket;
     ops::Event ready;
   };
   void reset(Tracked& stage);
   void run();
   void process(const Job& job);
   // Sums a bucket over the ranks; the bytes that were.
-  size_t reduce(const GradientBucket& bucket, size_t index);
+  std::size_t reduce(const GradientBucket& bucket, std::size_t index);
   void wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
 
   ModelRank& model_;
@@ -74,7 +74,7 @@ class Reducer final : public GradientSink {
   bool add_ = false, last_ = true;
   RowGradients rows_;
   float* packed_ = nullptr;  // the bucket's rows that are not zero, where these alone were summed
-  size_t packed_count_ = 0;
+  std::size_t packed_count_ = 0;
   ops::Buffer part_;    // sharded and adding: what has just been reduced
   ops::Stream stream_;  // the thread's; behind the memory, which it waits for at the end
   std::vector<TimedReduction> timings_;

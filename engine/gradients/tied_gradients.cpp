@@ -10,7 +10,7 @@ namespace ppengine::engine {
 
 TiedGradients::TiedGradients(ModelRank& model, comm::Communicator& pipeline) : model_(model), pipeline_(pipeline) {
   const auto& parameters = model.graph().parameters();
-  size_t largest = 0;
+  std::size_t largest = 0;
   for (ParameterId id : parameters.ids()) {
     Tied tied{id, 0, model.users(id)};
     if (tied.stages.size() < 2 || parameters[id].frozen) continue;
@@ -50,13 +50,14 @@ float* TiedGradients::gradient(const Tied& tied, StageId stage) const {
 
 void TiedGradients::sum_here(ops::Stream& stream, const Tied& tied) {
   float* const total = gradient(tied, tied.stages.front());
-  for (size_t k = 1; k < tied.stages.size(); ++k) {
+  for (std::size_t k = 1; k < tied.stages.size(); ++k) {
     const StageId stage = tied.stages[k];
     const bool here = model_.has_stage(stage);
     if (!here) pipeline_.recv(incoming_.data(), tied.bytes(), rank_of(stage), tied.tag(), stream).wait();
-    ops::add(stream, ops::Type::f32, total, here ? gradient(tied, stage) : incoming_.as<float>(), total, static_cast<int64_t>(tied.count));
+    ops::add(stream, ops::Type::f32, total, here ? gradient(tied, stage) : incoming_.as<float>(), total,
+             static_cast<std::int64_t>(tied.count));
   }
-  for (size_t k = 1; k < tied.stages.size(); ++k) {
+  for (std::size_t k = 1; k < tied.stages.size(); ++k) {
     const StageId stage = tied.stages[k];
     if (model_.has_stage(stage))
       stream.copy(gradient(tied, stage), total, tied.bytes());

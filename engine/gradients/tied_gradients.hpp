@@ -19,10 +19,10 @@ class TiedGradients {
  private:
   struct Tied {
     ParameterId parameter;
-    size_t count;                 // of what this rank holds of it
+    std::size_t count;            // of what this rank holds of it
     std::vector<StageId> stages;  // ascending; the first one sums
     int tag() const { return (1 << 28) + parameter.number(); }
-    size_t bytes() const { return count * sizeof(float); }
+    std::size_t bytes() const { return count * sizeof(float); }
   };
   const Bucket& bucket_of(const Tied& tied, StageId stage) const;
   float* gradient(const Tied& tied, StageId stage) const;

@@ -29,7 +29,7 @@ std::string Graph::qualified(const std::string& name) const {
 
 Value Graph::tokens(const std::string& name) { return values_.push_back({.name = name, .kind = ValueKind::tokens}); }
 
-Value Graph::input(const std::string& name, int64_t width) { return values_.push_back({.name = name, .width = width}); }
+Value Graph::input(const std::string& name, std::int64_t width) { return values_.push_back({.name = name, .width = width}); }
 
 namespace {
 
@@ -40,7 +40,7 @@ std::string joining(const char* op, const std::string& scope, const std::string&
 
 }  // namespace
 
-void Graph::expect_width(Value value, int64_t width, const std::string& what) const {
+void Graph::expect_width(Value value, std::int64_t width, const std::string& what) const {
   const ValueInfo& got = info(value);
   if (got.kind == ValueKind::tokens)
     throw ConfigError(fmt::format("{}: expected [batch,length,{}], got the tokens '{}'", what, width, got.name));
@@ -53,14 +53,14 @@ ParameterId Graph::find_parameter(const std::string& name) const {
   return found == parameters_.end() ? ParameterId() : parameters_.id_of(found);
 }
 
-int64_t Graph::parameter_count() const {
-  int64_t total = 0;
+std::int64_t Graph::parameter_count() const {
+  std::int64_t total = 0;
   for (const ParameterInfo& one : parameters_) total += one.shape.count();
   return total;
 }
 
-int64_t Graph::trained_count() const {
-  int64_t total = 0;
+std::int64_t Graph::trained_count() const {
+  std::int64_t total = 0;
   for (const ParameterInfo& one : parameters_) total += one.frozen ? 0 : one.shape.count();
   return total;
 }
@@ -103,13 +103,13 @@ void Graph::store_frozen(const ops::WeightStorage& storage, const std::function<
 ParameterId Graph::add_parameter(ParameterInfo info) {
   if (find_parameter(info.name))
     throw ConfigError(fmt::format("two parameters are named {}: use LinearOptions::weight to share one", info.name));
-  if (std::ranges::any_of(info.shape.dims(), [](int64_t dim) { return dim <= 0; }))
+  if (std::ranges::any_of(info.shape.dims(), [](std::int64_t dim) { return dim <= 0; }))
     throw ConfigError(fmt::format("{}: a parameter of shape {} is empty", info.name, info.shape.text()));
   return parameters_.push_back(std::move(info));
 }
 
 Value Graph::add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                      std::vector<ParameterId> parameters, int64_t width, ValueKind kind) {
+                      std::vector<ParameterId> parameters, std::int64_t width, ValueKind kind) {
   Node node{module, std::move(op), inputs, std::move(parameters), values_.end_id()};
   bool needs_gradient = trains(node);
   for (Value value : inputs) {
@@ -134,7 +134,7 @@ Value Graph::embedding(Value ids, const std::string& module, const EmbeddingOpti
 
 Value Graph::linear(Value src, const std::string& module, const LinearOptions& options) {
   const std::string name = qualified(module);
-  const int64_t in = info(src).width, out = options.out;
+  const std::int64_t in = info(src).width, out = options.out;
   expect_width(src, in, name);
   std::vector<ParameterId> parameters;
   const ops::Shape shape = options.file_layout == ops::WeightLayout::out_in ? ops::Shape{out, in} : ops::Shape{in, out};
@@ -161,9 +161,9 @@ Value Graph::linear(Value src, const std::string& module, const LinearOptions& o
 
 Value Graph::norm(Value src, const std::string& module, const NormOptions& options) {
   const std::string name = qualified(module);
-  const int64_t width = info(src).width;
+  const std::int64_t width = info(src).width;
   expect_width(src, width, name);
-  const int64_t row = options.group > 0 ? options.group : width;
+  const std::int64_t row = options.group > 0 ? options.group : width;
   if (width % row != 0) throw ConfigError(fmt::format("{}: a width of {} does not consist of rows of {}", name, width, row));
   std::vector<ParameterId> parameters{add_parameter({name + ".weight", {row}, options.shift == 1.0f ? Init::zeros : Init::ones})};
   NormOptions checked = options;
@@ -183,7 +183,7 @@ Value Graph::gated_silu(Value gate, Value up) {
 }
 
 Value Graph::gated_silu(Value packed) {
-  const int64_t width = info(packed).width / 2;
+  const std::int64_t width = info(packed).width / 2;
   expect_width(packed, 2 * width, scope_);
   return add_node(scope_, make_packed_gated_silu_node(width), {packed}, {}, width);
 }
@@ -211,7 +211,7 @@ Value Graph::multiply(Value a, Value b) {
 Value Graph::dropout(Value src, float p) {
   if (p < 0.0f || p >= 1.0f) throw ConfigError(fmt::format("{}: dropout takes a probability from 0 to below 1, not {}", scope_, p));
   if (p == 0.0f) return src;
-  const uint64_t site = hash_text(fmt::format("{}#{}", scope_, nodes_.size()));
+  const std::uint64_t site = hash_text(fmt::format("{}#{}", scope_, nodes_.size()));
   return add_node(scope_, make_dropout_node(info(src).width, p, site), {src}, {}, info(src).width);
 }
 
@@ -239,7 +239,7 @@ Value Graph::cross_entropy(Value logits, Value targets) {
 }
 
 Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
-                    int64_t width, ValueKind kind) {
+                    std::int64_t width, ValueKind kind) {
   std::vector<ParameterId> ids;
   for (ParameterInfo one : parameters) {
     one.name = qualified(one.name);
@@ -249,7 +249,8 @@ Value Graph::custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& 
 }
 
 Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                  std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable, int64_t square) {
+                  std::vector<ParameterId> parameters, std::int64_t width, std::int64_t fixed, ValueKind kind, bool differentiable,
+                  std::int64_t square) {
   const Value made = add_node(module, std::move(op), inputs, std::move(parameters), width, kind);
   ValueInfo& info = values_.back();
   info.fixed = fixed;
@@ -258,7 +259,7 @@ Value Graph::node(const std::string& module, std::shared_ptr<const NodeOp> op, c
   return made;
 }
 
-Value Graph::tensor_input(const std::string& name, int64_t width, ValueKind kind) {
+Value Graph::tensor_input(const std::string& name, std::int64_t width, ValueKind kind) {
   return values_.push_back({.name = name, .kind = kind, .width = width});
 }
 

@@ -34,10 +34,10 @@ enum class ValueKind { tokens, activation, loss };
 struct ValueInfo {
   std::string name;  // of the module that makes it, or of the input
   ValueKind kind = ValueKind::activation;
-  int64_t width = 1;
-  int64_t fixed = 0;     // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
-  int64_t square = 0;    // elements for each pair of rows: what programs compute of all samples with each other
-  NodeId producer = {};  // none: an input of the model
+  std::int64_t width = 1;
+  std::int64_t fixed = 0;   // elements beside those of the rows, whatever the batch: a value of rank 4 without a batch has these alone
+  std::int64_t square = 0;  // elements for each pair of rows: what programs compute of all samples with each other
+  NodeId producer = {};     // none: an input of the model
   bool needs_gradient = false;
   int row_parts = 1;  // above 1: a tensor-parallel rank has one of so many parts of the tokens (rows)
 };
@@ -71,7 +71,7 @@ struct Node {
 };
 
 struct LinearOptions {
-  int64_t out = 0;
+  std::int64_t out = 0;
   bool bias = true;
   ops::WeightLayout file_layout = ops::WeightLayout::out_in;  // Hugging Face's Conv1D (GPT-2) is in_out
   float init_scale = 0.02f;
@@ -79,39 +79,39 @@ struct LinearOptions {
 };
 
 struct EmbeddingOptions {
-  int64_t vocabulary = 0, width = 0;
-  int64_t positions = 0;             // learned positions; 0: none
+  std::int64_t vocabulary = 0, width = 0;
+  std::int64_t positions = 0;        // learned positions; 0: none
   std::string position_module = {};  // "wpe"
   float init_scale = 0.02f;
-  int64_t padding = -1;  // the token whose row gets no gradient
+  std::int64_t padding = -1;  // the token whose row gets no gradient
 };
 
 struct NormOptions {
   ops::NormKind kind = ops::NormKind::layer;
   float epsilon = 1e-5f;
   bool bias = true;
-  float shift = 0;    // what is multiplied with is the weight and this; the weight begins as 1 - shift
-  int64_t group = 0;  // above 0: every so many elements of the width (a head) are a row of their own, with one weight for all of them
+  float shift = 0;         // what is multiplied with is the weight and this; the weight begins as 1 - shift
+  std::int64_t group = 0;  // above 0: every so many elements of the width (a head) are a row of their own, with one weight for all of them
   // Where tensor-parallel ranks have parts of the width, they put them together for this norm. Otherwise that is an error.
   bool gathers = false;
 };
 
 struct AttentionOptions {
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0.0f;  // 0: 1/sqrt(head_dim)
-  int64_t window = 0;  // above 0: a token attends to the last so many, itself included
-  float cap = 0.0f;    // above 0: scores are cap·tanh(score / cap)
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0.0f;       // 0: 1/sqrt(head_dim)
+  std::int64_t window = 0;  // above 0: a token attends to the last so many, itself included
+  float cap = 0.0f;         // above 0: scores are cap·tanh(score / cap)
 };
 
 struct RotaryOptions {
-  int64_t heads = 0, head_dim = 0;
+  std::int64_t heads = 0, head_dim = 0;
   // The inverse frequencies for sequences of a given length; some scalings depend on it. As many as pairs of a head are turned: what lies
   // behind them in a head stays as it is.
-  std::function<std::vector<float>(int64_t length)> frequencies;
-  float factor = 1.0f;      // of cosines and sines
-  int64_t turned = -1;      // heads that are turned, the first ones (queries and keys of a packed projection); -1: all
-  int64_t parts = 1;        // 3: a head's query, key and value lie together, and lie as [queries, keys, values] behind this node
-  int64_t switches_at = 0;  // above 0: sequences of more tokens have other frequencies (longrope)
+  std::function<std::vector<float>(std::int64_t length)> frequencies;
+  float factor = 1.0f;           // of cosines and sines
+  std::int64_t turned = -1;      // heads that are turned, the first ones (queries and keys of a packed projection); -1: all
+  std::int64_t parts = 1;        // 3: a head's query, key and value lie together, and lie as [queries, keys, values] behind this node
+  std::int64_t switches_at = 0;  // above 0: sequences of more tokens have other frequencies (longrope)
 };
 
 class Graph {
@@ -125,14 +125,14 @@ class Graph {
 
    private:
     friend class Graph;
-    Scope(Graph* graph, size_t length) : graph_(graph), length_(length) {}
+    Scope(Graph* graph, std::size_t length) : graph_(graph), length_(length) {}
     Graph* graph_;
-    size_t length_;
+    std::size_t length_;
   };
   Scope module(const std::string& name);
 
-  Value tokens(const std::string& name);                // an input of the model: i32 [batch, length]
-  Value input(const std::string& name, int64_t width);  // an input of the model: activations [batch, length, width]
+  Value tokens(const std::string& name);                     // an input of the model: i32 [batch, length]
+  Value input(const std::string& name, std::int64_t width);  // an input of the model: activations [batch, length, width]
   Value embedding(Value ids, const std::string& module, const EmbeddingOptions& options);
   Value linear(Value src, const std::string& module, const LinearOptions& options);
   Value norm(Value src, const std::string& module, const NormOptions& options);
@@ -151,15 +151,15 @@ class Graph {
   Value cross_entropy(Value logits, Value targets);  // the sum over valid tokens; weighted when it runs
   // An op of your own.
   Value custom(std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs, const std::vector<ParameterInfo>& parameters,
-               int64_t width, ValueKind kind = ValueKind::activation);
+               std::int64_t width, ValueKind kind = ValueKind::activation);
 
   // What programs are made of (engine/tensor): a parameter that nodes name by its number, and a node of any kind whose output has
   // square * batch² + batch * width + fixed elements. Outputs of kind tokens (integers) never have a gradient.
   ParameterId parameter(ParameterInfo info) { return add_parameter(std::move(info)); }
   Value node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-             std::vector<ParameterId> parameters, int64_t width, int64_t fixed, ValueKind kind, bool differentiable = true,
-             int64_t square = 0);
-  Value tensor_input(const std::string& name, int64_t width, ValueKind kind);
+             std::vector<ParameterId> parameters, std::int64_t width, std::int64_t fixed, ValueKind kind, bool differentiable = true,
+             std::int64_t square = 0);
+  Value tensor_input(const std::string& name, std::int64_t width, ValueKind kind);
   ParameterInfo& parameter_info(ParameterId id) { return parameters_[id]; }
 
   void loss(Value value);    // what training minimises
@@ -173,7 +173,7 @@ class Graph {
   void tensor_plan(TensorPlan plan) { tensor_plan_ = std::move(plan); }  // what tensor-parallel ranks divide, and how
 
   // Throws ConfigError that names the module and both shapes.
-  void expect_width(Value value, int64_t width, const std::string& what) const;
+  void expect_width(Value value, std::int64_t width, const std::string& what) const;
 
   const IdVector<NodeId, Node>& nodes() const { return nodes_; }
   const IdVector<Value, ValueInfo>& values() const { return values_; }
@@ -183,8 +183,8 @@ class Graph {
   Value loss_value() const { return loss_; }
   Value output_value() const { return output_; }
   ParameterId find_parameter(const std::string& name) const;  // may be none
-  int64_t parameter_count() const;
-  int64_t trained_count() const;  // elements of the parameters that are not frozen
+  std::int64_t parameter_count() const;
+  std::int64_t trained_count() const;  // elements of the parameters that are not frozen
 
  private:
   friend class GraphSharder;
@@ -195,7 +195,7 @@ class Graph {
   ParameterId add_parameter(ParameterInfo info);
   bool trains(const Node& node) const;  // one of its parameters, at least
   Value add_node(const std::string& module, std::shared_ptr<const NodeOp> op, const std::vector<Value>& inputs,
-                 std::vector<ParameterId> parameters, int64_t width, ValueKind kind = ValueKind::activation);
+                 std::vector<ParameterId> parameters, std::int64_t width, ValueKind kind = ValueKind::activation);
 
   std::string scope_;
   IdVector<NodeId, Node> nodes_;

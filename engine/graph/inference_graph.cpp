@@ -25,7 +25,7 @@ class GraphFuser {
         values_.push_back(to_.values_.push_back(info));
         continue;
       }
-      for (size_t s = 1; s < cuts_.size(); ++s)
+      for (std::size_t s = 1; s < cuts_.size(); ++s)
         if (cuts_[s].begin == info.producer) begins.push_back(to_.nodes_.end_id());
       values_.push_back(rewrite(info.producer, info));
     }
@@ -40,8 +40,8 @@ class GraphFuser {
  private:
   const Node& node(NodeId i) const { return from_.nodes()[i]; }
   bool is_result(Value value) const { return value == from_.output_value() || value == from_.loss_value(); }
-  size_t stage_of(NodeId i) const {
-    size_t stage = 0;
+  std::size_t stage_of(NodeId i) const {
+    std::size_t stage = 0;
     while (i >= cuts_[stage].end) ++stage;
     return stage;
   }

@@ -78,11 +78,11 @@ class GraphAdapter {
   // The mask of a module; modules that have the same adapters with the same ranks share one.
   Value mask_of(const std::string& module) {
     std::vector<int> columns;
-    for (size_t k = 0; k < adapters_.size(); ++k)
+    for (std::size_t k = 0; k < adapters_.size(); ++k)
       if (own_modules_[k].contains(module))
-        columns.insert(columns.end(), static_cast<size_t>(adapters_[k].rank_of(module)), static_cast<int>(k));
+        columns.insert(columns.end(), static_cast<std::size_t>(adapters_[k].rank_of(module)), static_cast<int>(k));
     const auto found = std::ranges::find(masks_, columns, &AdapterMask::columns);
-    if (found != masks_.end()) return mask_values_[static_cast<size_t>(found - masks_.begin())];
+    if (found != masks_.end()) return mask_values_[static_cast<std::size_t>(found - masks_.begin())];
     masks_.push_back({fmt::format("adapters.{}", masks_.size()), columns});
     return mask_values_.emplace_back(to_.input(masks_.back().input, static_cast<std::int64_t>(columns.size())));
   }
@@ -156,7 +156,7 @@ std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std:
     const bool head = is_head(graph, node);
     names.insert(last_name(node.module));
     bool wanted = false;
-    for (size_t i = 0; i < targets.size(); ++i) {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i] == "all-linear" ? head : !wants(node.module, targets[i])) continue;
       wanted = true;
       used[i] = 1;
@@ -167,7 +167,7 @@ std::vector<std::string> lora_modules(const Graph& graph, const std::vector<std:
           "--lora-targets: {} has its weight from elsewhere (a tied embedding), and no adapter of its own; choose others", node.module));
     if (wanted) found.push_back(node.module);
   }
-  for (size_t i = 0; i < targets.size(); ++i)
+  for (std::size_t i = 0; i < targets.size(); ++i)
     if (!used[i])
       throw ConfigError(
           fmt::format("--lora-targets: the model has no linear '{}'; it has {}, or all-linear", targets[i], fmt::join(names, ", ")));

@@ -13,21 +13,21 @@ namespace ppengine::engine {
 
 // For which shapes, device and use a stage is compiled.
 struct CompileOptions {
-  int64_t batch = 1, length = 1;
+  std::int64_t batch = 1, length = 1;
   ops::Type type = ops::Type::f32;  // of activations and of the weights that compute uses
   bool training = true;
-  bool loss = true;             // the loss is wanted
-  bool output = false;          // the graph's output is wanted
-  bool output_row = false;      // of one row alone: Run::output_row; batch is 1 then
-  bool split_backward = false;  // I and W programs beside B
-  bool recompute = false;       // keep only the blocks' inputs, run their forward again in the backward
-  int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
-  int64_t cache_chunk = 0;      // the most tokens of a sequence that go in at once
-  int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
-  int64_t cache_pages = 0;      // above 0: keys and values of all sequences lie in so many pages, but for those of attention with a window
-  static constexpr int64_t cache_page = 64;  // tokens of a page
-  bool cache_in_bytes = false;               // keys and values as bytes (on CPUs)
-  int64_t pages_per_sequence() const { return cache_pages > 0 ? (cache_capacity + cache_page - 1) / cache_page : 0; }
+  bool loss = true;                  // the loss is wanted
+  bool output = false;               // the graph's output is wanted
+  bool output_row = false;           // of one row alone: Run::output_row; batch is 1 then
+  bool split_backward = false;       // I and W programs beside B
+  bool recompute = false;            // keep only the blocks' inputs, run their forward again in the backward
+  std::int64_t cache_capacity = 0;   // above 0: attention over a KV cache of so many tokens (inference)
+  std::int64_t cache_chunk = 0;      // the most tokens of a sequence that go in at once
+  std::int64_t cache_sequences = 0;  // that the cache holds, of which a run uses `batch` from Run::first_sequence on
+  std::int64_t cache_pages = 0;  // above 0: keys and values of all sequences lie in so many pages, but for those of attention with a window
+  static constexpr std::int64_t cache_page = 64;  // tokens of a page
+  bool cache_in_bytes = false;                    // keys and values as bytes (on CPUs)
+  std::int64_t pages_per_sequence() const { return cache_pages > 0 ? (cache_capacity + cache_page - 1) / cache_page : 0; }
 };
 
 // What the compiler found out about a node's neighbours.
@@ -57,7 +57,7 @@ class NodeOp {
   virtual ~NodeOp() = default;
   virtual const char* kind() const = 0;  // for people: profiles, messages, inspection. Code asks for what an op can do, below
   // Arithmetic of the forward for so many rows (batch x length), for balancing stages.
-  virtual double flops(const Graph& graph, const Node& node, int64_t batch, int64_t length) const = 0;
+  virtual double flops(const Graph& graph, const Node& node, std::int64_t batch, std::int64_t length) const = 0;
   virtual std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph& graph, const Node& node, const NodePlan& plan,
                                                 const CompileOptions& options) const = 0;
   // The same op for one of several tensor-parallel ranks, each with an even part of the inputs' width or heads. Null: it needs all of them.
@@ -67,7 +67,7 @@ class NodeOp {
   // Whether ranks put the parts of a divided width together for it, and go on with parts of its result.
   virtual bool gathers_width() const { return false; }
   // The same op for another width, with the cost of a width of `counted`. Null: it needs the width that it has.
-  virtual std::shared_ptr<const NodeOp> with_width(int64_t /*width*/, int64_t /*counted*/) const { return nullptr; }
+  virtual std::shared_ptr<const NodeOp> with_width(std::int64_t /*width*/, std::int64_t /*counted*/) const { return nullptr; }
   // The same op for one of several ranks that each have a part of the tokens (rows) of every input. Null: it needs all of them.
   virtual std::shared_ptr<const NodeOp> rows_part(int /*rank*/, int /*ranks*/) const { return nullptr; }
   // The same op with one more input, the tokens' positions in their documents, of which a sequence holds several: what depends on the
@@ -85,7 +85,7 @@ class NodeOp {
   // silu(input 0) · input 1: the linear that makes input 1 can carry it out.
   virtual bool is_gate() const { return false; }
   // The same op on a rank's part of its classes, of which all ranks together have as many. Null: it needs all of them.
-  virtual std::shared_ptr<const NodeOp> classes_part(int64_t /*classes*/, int /*rank*/, int /*ranks*/) const { return nullptr; }
+  virtual std::shared_ptr<const NodeOp> classes_part(std::int64_t /*classes*/, int /*rank*/, int /*ranks*/) const { return nullptr; }
   // What a linear of inference can carry out in its place (engine/graph/inference_graph.hpp).
   virtual const NormOptions* as_norm() const { return nullptr; }
   virtual const ops::ActivationKind* as_activation() const { return nullptr; }
@@ -93,19 +93,19 @@ class NodeOp {
   virtual bool adds_residual() const { return false; }
   // Where the gradient of its first parameter, a table, is zero but in the rows of the tokens that are its first input: the token of the
   // table's first row.
-  virtual std::optional<int64_t> first_token() const { return std::nullopt; }
+  virtual std::optional<std::int64_t> first_token() const { return std::nullopt; }
   // Integers of that input choose from so many (rows of a table, classes): those of a batch must be below; 0: any will do.
-  virtual int64_t index_limit(size_t /*input*/) const { return 0; }
+  virtual std::int64_t index_limit(std::size_t /*input*/) const { return 0; }
   // The token whose row of that table gets no gradient; -1: none.
-  virtual int64_t padding_token() const { return -1; }
+  virtual std::int64_t padding_token() const { return -1; }
   // Whether it writes a cache that later tokens read: then it runs even where nobody reads its output.
   virtual bool writes_cache() const { return false; }
   // Whether it changes a buffer of the stage in training: then it runs there even where nobody reads its output.
   virtual bool changes_state() const { return false; }
   // Above 0: sequences of more tokens than this have other rotary frequencies.
-  virtual int64_t rotary_switch() const { return 0; }
+  virtual std::int64_t rotary_switch() const { return 0; }
   // Bytes of that cache for one sequence, beside those in pages.
-  virtual size_t cache_bytes(const CompileOptions& /*options*/) const { return 0; }
+  virtual std::size_t cache_bytes(const CompileOptions& /*options*/) const { return 0; }
 };
 
 }  // namespace ppengine::engine

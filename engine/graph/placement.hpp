@@ -18,21 +18,21 @@ enum class TensorSplit { outputs, inputs, vocabulary };
 struct TensorRule {
   std::string module;  // how the names of the linears and embeddings end: "attn.c_attn"
   TensorSplit split = TensorSplit::outputs;
-  std::vector<int64_t> sections = {};  // of a packed projection's outputs (queries, keys, values): each is divided on its own
+  std::vector<std::int64_t> sections = {};  // of a packed projection's outputs (queries, keys, values): each is divided on its own
 };
 using TensorPlan = std::vector<TensorRule>;
 
 // The stretch of `size` things that one of several ranks has. Stretches differ by one at most; the larger ones come first.
 struct Stretch {
-  int64_t begin = 0, count = 0;
+  std::int64_t begin = 0, count = 0;
 };
-Stretch stretch_of(int64_t size, int rank, int ranks);
+Stretch stretch_of(std::int64_t size, int rank, int ranks);
 
 // The part of a parameter that a rank has along the mesh's tensor axis.
 struct Placement {
   int dimension = -1;  // of the whole tensor; -1: it is not divided
   int rank = 0, ranks = 1;
-  std::vector<int64_t> sections;  // of that dimension, in order; each is divided into stretches
+  std::vector<std::int64_t> sections;  // of that dimension, in order; each is divided into stretches
   ops::Shape whole;
   bool is_split() const { return dimension >= 0; }
   ops::Shape part() const;  // the shape of what the rank has

@@ -43,7 +43,7 @@ std::vector<StageCut> make_stages(const Graph& graph, std::vector<NodeId> cuts) 
   cuts.insert(cuts.begin(), NodeId(0));
   cuts.push_back(graph.nodes().end_id());
   std::vector<StageCut> stages;
-  for (size_t s = 0; s + 1 < cuts.size(); ++s) {
+  for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     StageCut stage{cuts[s], cuts[s + 1], {}, {}, {}};
     if (s > 0) stage.receives = crossing(graph, last, stage.begin);
     if (s + 2 < cuts.size()) stage.sends = crossing(graph, last, stage.end);
@@ -100,7 +100,7 @@ std::string cut_name(const Graph& graph, NodeId node) {
   const std::string& module = graph.nodes()[node].module;
   const std::string& before = graph.nodes()[node - 1].module;
   // The outermost enclosing module that begins here.
-  for (size_t end = module.find('.');; end = module.find('.', end + 1)) {
+  for (std::size_t end = module.find('.');; end = module.find('.', end + 1)) {
     std::string prefix = module.substr(0, end);
     if (!inside(before, prefix)) {
       for (NodeId i : ids_between(NodeId(0), node))
@@ -140,7 +140,7 @@ std::vector<StageCut> split_at(const Graph& graph, const std::vector<std::string
   return make_stages(graph, cuts);
 }
 
-IdVector<NodeId, double> estimated_costs(const Graph& graph, int64_t batch, int64_t length) {
+IdVector<NodeId, double> estimated_costs(const Graph& graph, std::int64_t batch, std::int64_t length) {
   IdVector<NodeId, double> costs;
   for (const Node& node : graph.nodes()) {
     const auto frozen = [&](ParameterId id) { return graph.parameters()[id].frozen; };
@@ -160,12 +160,12 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVecto
   const auto tears = tears_state(graph);
   std::erase_if(candidates, [&](NodeId node) { return tears[node.index()]; });
   if (stages < 1) throw ConfigError(fmt::format("a model is split into at least one stage, not {}", stages));
-  if (static_cast<size_t>(stages) > candidates.size() + 1) {  // fewer modules than stages: between any two nodes
-    candidates.resize(std::max<size_t>(graph.nodes().size(), 1) - 1);
+  if (static_cast<std::size_t>(stages) > candidates.size() + 1) {  // fewer modules than stages: between any two nodes
+    candidates.resize(std::max<std::size_t>(graph.nodes().size(), 1) - 1);
     std::iota(candidates.begin(), candidates.end(), NodeId(1));
     std::erase_if(candidates, [&](NodeId node) { return tears[node.index()]; });
   }
-  if (static_cast<size_t>(stages) > candidates.size() + 1)
+  if (static_cast<std::size_t>(stages) > candidates.size() + 1)
     throw ConfigError(fmt::format("the model can be cut into at most {} stages, not {}: use fewer --stages or a deeper model",
                                   candidates.size() + 1, stages));
   // Pieces between places where a cut is possible, and what a cut costs: what crosses it, as arithmetic that would take as long.
@@ -186,14 +186,14 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVecto
   for (double width : cut_cost) widest = std::max(widest, width);
   for (double& cost : cut_cost) cost *= 1e-3 * total / widest;  // breaks ties towards narrow cuts
   // best[k][i]: the smallest largest stage when the first i pieces make k stages.
-  const size_t pieces = ends.size(), count = static_cast<size_t>(stages);
+  const std::size_t pieces = ends.size(), count = static_cast<std::size_t>(stages);
   const double infinite = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(count + 1, std::vector<double>(pieces + 1, infinite));
-  std::vector<std::vector<size_t>> from(count + 1, std::vector<size_t>(pieces + 1, 0));
+  std::vector<std::vector<std::size_t>> from(count + 1, std::vector<std::size_t>(pieces + 1, 0));
   best[0][0] = 0.0;
-  for (size_t k = 1; k <= count; ++k)
-    for (size_t i = k; i <= pieces; ++i)
-      for (size_t j = k - 1; j < i; ++j) {
+  for (std::size_t k = 1; k <= count; ++k)
+    for (std::size_t i = k; i <= pieces; ++i)
+      for (std::size_t j = k - 1; j < i; ++j) {
         const double stage = until[i] - until[j] + (i < pieces ? cut_cost[i] : 0.0) + cut_cost[j];
         const double largest = std::max(best[k - 1][j], stage);
         if (largest < best[k][i]) {
@@ -202,7 +202,7 @@ std::vector<StageCut> split_evenly(const Graph& graph, int stages, const IdVecto
         }
       }
   std::vector<NodeId> cuts;
-  for (size_t k = count, i = pieces; k > 1; --k) {
+  for (std::size_t k = count, i = pieces; k > 1; --k) {
     i = from[k][i];
     cuts.insert(cuts.begin(), ends[i - 1]);
   }

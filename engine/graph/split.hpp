@@ -27,7 +27,7 @@ std::vector<StageCut> split_before(const Graph& graph, std::vector<NodeId> nodes
 
 // Node by node: what a stage pays for it. Measured, or estimated from arithmetic: the forward, and as much for each half of the backward
 // that it has (frozen parameters have no weight half; what no trained parameter lies below has none at all).
-IdVector<NodeId, double> estimated_costs(const Graph& graph, int64_t batch, int64_t length);
+IdVector<NodeId, double> estimated_costs(const Graph& graph, std::int64_t batch, std::int64_t length);
 // As many stages as there are places to cut.
 std::vector<StageCut> split_everywhere(const Graph& graph);
 // Stages of about the same cost: the largest is as small as possible. Throws ConfigError where the graph has too few places to cut.

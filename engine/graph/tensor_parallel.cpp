@@ -28,7 +28,7 @@ class GraphSharder {
         places_.push_back(rewrite(from_.nodes()[info.producer], info));
       }
     }
-    for (size_t i = 0; i < matched_.size(); ++i)
+    for (std::size_t i = 0; i < matched_.size(); ++i)
       if (!matched_[i])
         throw ConfigError(
             fmt::format("the tensor plan names {}, and the model has no such linear or embedding", from_.tensor_plan()[i].module));
@@ -52,9 +52,9 @@ class GraphSharder {
   };
 
   Place& place(Value id) { return places_[id]; }
-  int64_t whole_width(Value id) const { return from_.values()[id].width; }
+  std::int64_t whole_width(Value id) const { return from_.values()[id].width; }
 
-  Value meet(TensorMeeting what, const std::string& module, Value value, int64_t width) {
+  Value meet(TensorMeeting what, const std::string& module, Value value, std::int64_t width) {
     const Value result = to_.add_node(module, make_tensor_node(what, width, ranks_), {value}, {}, width);
     if (what == TensorMeeting::sum_rows || what == TensorMeeting::take_rows) set_row_parts(result);
     return result;
@@ -85,7 +85,7 @@ class GraphSharder {
   const TensorRule* rule_of(const Node& node) {
     const bool embedding = is_embedding(node);
     if (!node.op->is_linear() && !embedding) return nullptr;
-    for (size_t i = 0; i < from_.tensor_plan().size(); ++i) {
+    for (std::size_t i = 0; i < from_.tensor_plan().size(); ++i) {
       const TensorRule& rule = from_.tensor_plan()[i];
       if (node.module != rule.module && !node.module.ends_with("." + rule.module)) continue;
       if (embedding && rule.split != TensorSplit::vocabulary)
@@ -107,7 +107,7 @@ class GraphSharder {
             to_.add_node(node.module, std::move(op), {place(node.inputs[0]).value, everything(node.inputs[1])}, {}, info.width, info.kind)};
     if (node.inputs.size() == 1 && place(node.inputs[0]).has == Has::vocabulary) {
       const Place& src = place(node.inputs[0]);
-      const int64_t mine = to_.info(src.value).width;
+      const std::int64_t mine = to_.info(src.value).width;
       if (auto op = node.op->with_width(mine, stretch_of(info.width, 0, ranks_).count))
         return {to_.add_node(node.module, std::move(op), {src.value}, {}, mine), Has::vocabulary};
     }
@@ -155,13 +155,13 @@ class GraphSharder {
     return {result, Has::rows};
   }
 
-  void check_divides(int64_t count, const char* what, const std::string& module) const {
+  void check_divides(std::int64_t count, const char* what, const std::string& module) const {
     if (count % ranks_ != 0)
       throw ConfigError(fmt::format("--tp {} does not divide the {} of {}, which is {}", ranks_, what, module, count));
   }
 
   // What each rank has of the result is a summand of it.
-  Place sum(const std::string& module, Value summand, int64_t width) {
+  Place sum(const std::string& module, Value summand, std::int64_t width) {
     return {meet(rows_ ? TensorMeeting::sum_rows : TensorMeeting::sum, module, summand, width), rows_ ? Has::rows : Has::all};
   }
 
@@ -182,10 +182,10 @@ class GraphSharder {
 
   Place split_outputs(const Node& node, const TensorRule& rule) {
     const bool vocabulary = rule.split == TensorSplit::vocabulary;
-    const int64_t out = whole_width(node.output);
+    const std::int64_t out = whole_width(node.output);
     const auto sections = rule.sections.empty() ? std::vector{out} : rule.sections;
     if (vocabulary) check_vocabulary(out, node.module);
-    for (int64_t section : sections)
+    for (std::int64_t section : sections)
       if (!vocabulary && sections.size() > 1 && section % ranks_ != 0)
         throw ConfigError(fmt::format("--tp {} does not divide the {} outputs of a section of {}, which has {} in {} sections", ranks_,
                                       section, node.module, out, sections.size()));
@@ -194,13 +194,13 @@ class GraphSharder {
     Place& src = place(node.inputs[0]);
     if (src.has == Has::width || src.has == Has::vocabulary)
       throw ConfigError(fmt::format("{}: the tensor plan splits it by outputs, and its input is divided already", node.module));
-    const int64_t in = to_.info(src.value).width;
+    const std::int64_t in = to_.info(src.value).width;
     // One for all that read the value: its gradient is summed over ranks once.
     if (!src.copied) src.copied = meet(src.has == Has::rows ? TensorMeeting::copy_rows : TensorMeeting::copy, node.module, src.value, in);
     divide_weight(node, rule, sections);
     const bool bias = node.parameters.size() > 1;
     if (bias) divide(node.parameters[1], 0, sections);
-    const int64_t mine = vocabulary ? stretch_of(out, rank_, ranks_).count : out / ranks_;
+    const std::int64_t mine = vocabulary ? stretch_of(out, rank_, ranks_).count : out / ranks_;
     auto op = make_linear_node(in, {.out = mine, .bias = bias}, stretch_of(out, 0, ranks_).count);
     return {to_.add_node(node.module, std::move(op), {src.copied}, node.parameters, mine), vocabulary ? Has::vocabulary : Has::width};
   }
@@ -209,7 +209,7 @@ class GraphSharder {
     const Place& src = place(node.inputs[0]);
     if (src.has != Has::width)
       throw ConfigError(fmt::format("{}: the tensor plan splits it by inputs, and its input is whole", node.module));
-    const int64_t in = to_.info(src.value).width, out = whole_width(node.output);
+    const std::int64_t in = to_.info(src.value).width, out = whole_width(node.output);
     divide_weight(node, {.module = "", .split = TensorSplit::inputs}, {in * ranks_});
     // The bias is the first rank's alone: so it is added once, and its gradient is whole.
     const bool bias = node.parameters.size() > 1 && rank_ == 0;
@@ -220,13 +220,13 @@ class GraphSharder {
     return sum(node.module, summand, out);
   }
 
-  void check_vocabulary(int64_t size, const std::string& module) const {
+  void check_vocabulary(std::int64_t size, const std::string& module) const {
     if (size < ranks_)
       throw ConfigError(fmt::format("--tp {}: {} has a vocabulary of {}, which is not enough for so many ranks", ranks_, module, size));
   }
 
   // A weight that several nodes use (a tied embedding and head) must be divided in the same way by all of them.
-  void check_uses(const Node& node, size_t which, TensorSplit split) {
+  void check_uses(const Node& node, std::size_t which, TensorSplit split) {
     for (const Node& other : from_.nodes()) {
       if (std::ranges::find(other.parameters, node.parameters[which]) == other.parameters.end() || other.module == node.module) continue;
       const TensorRule* rule = rule_of(other);
@@ -236,18 +236,18 @@ class GraphSharder {
     }
   }
 
-  void divide_weight(const Node& node, const TensorRule& rule, const std::vector<int64_t>& sections) {
+  void divide_weight(const Node& node, const TensorRule& rule, const std::vector<std::int64_t>& sections) {
     const ParameterInfo& info = from_.parameters()[node.parameters[0]];
     check_uses(node, 0, rule.split);
     const bool outputs = rule.split != TensorSplit::inputs;
     divide(node.parameters[0], outputs == (info.file_layout == ops::WeightLayout::out_in) ? 0 : 1, sections);
   }
 
-  void divide(ParameterId id, int dimension, const std::vector<int64_t>& sections) {
+  void divide(ParameterId id, int dimension, const std::vector<std::int64_t>& sections) {
     ParameterInfo& info = to_.parameters_[id];
     const ops::Shape whole = info.whole_shape();
-    int64_t sum = 0;
-    for (int64_t section : sections) sum += section;
+    std::int64_t sum = 0;
+    for (std::int64_t section : sections) sum += section;
     if (sum != whole[dimension])
       throw ConfigError(fmt::format("{}: the sections of the tensor plan make {}, and the shape is {}", info.name, sum, whole.text()));
     const Placement placement{dimension, rank_, ranks_, sections, whole};

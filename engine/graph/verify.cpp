@@ -27,10 +27,10 @@ void verify_same_model(comm::Communicator& world, const Graph& graph, const std:
   for (const ParameterInfo& one : graph.parameters()) mine += fmt::format("{} f32 {}\n", one.name, one.whole_shape().text());
   const auto all = world.all_gather_bytes(mine);
   const auto first = lines_of(all[0]);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const auto theirs = lines_of(all[rank]);
-    for (size_t i = 0; i < std::max(first.size(), theirs.size()); ++i) {
+    for (std::size_t i = 0; i < std::max(first.size(), theirs.size()); ++i) {
       const std::string a = i < first.size() ? first[i] : "nothing", b = i < theirs.size() ? theirs[i] : "nothing";
       if (a != b)
         throw ConfigError(fmt::format("ranks differ: rank {} has {}, rank {} has {}: give all ranks the same model and options",

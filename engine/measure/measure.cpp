@@ -11,12 +11,12 @@
 namespace ppengine::engine {
 
 double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs) {
-  constexpr int64_t size = 2048;
+  constexpr std::int64_t size = 2048;
   const ops::Tensor matrix(nullptr, type, {size, size});
   ops::Tensor transposed = matrix;
   transposed.strides = {1, size};
   const auto op = ops::Matmul::make(stream.device(), {matrix, transposed, matrix});
-  const size_t bytes = static_cast<size_t>(size * size) * ops::size_of(type);
+  const std::size_t bytes = static_cast<std::size_t>(size * size) * ops::size_of(type);
   ops::Buffer src(stream.device_ptr(), bytes), weight(stream.device_ptr(), bytes), dst(stream.device_ptr(), bytes);
   stream.zero(src.data(), bytes);
   stream.zero(weight.data(), bytes);
@@ -32,7 +32,7 @@ double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs) {
   return best;
 }
 
-double training_flops(const Graph& graph, int64_t sequences, int64_t length) {
+double training_flops(const Graph& graph, std::int64_t sequences, std::int64_t length) {
   double total = 0;
   for (const Node& node : graph.nodes())
     if (node.op->multiplies_matrices()) total += 3.0 * node.op->flops(graph, node, sequences, length);

@@ -12,7 +12,7 @@ namespace ppengine::engine {
 double large_matmul_rate(ops::Stream& stream, ops::Type type, int runs = 4);
 
 // Arithmetic of one training step over so many sequences: matrix products of forward and backward, without recomputation.
-double training_flops(const Graph& graph, int64_t sequences, int64_t length);
+double training_flops(const Graph& graph, std::int64_t sequences, std::int64_t length);
 
 struct Spread {
   double median = 0, low = 0, high = 0;

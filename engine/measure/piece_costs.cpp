@@ -40,8 +40,8 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
   const CompiledStage stage(device, graph, piece, parameters, options);
   Run run = stage.start(stream);
   std::vector<ops::Buffer> blocks;
-  const auto give = [&](Region region, size_t bytes) {
-    ops::Buffer& block = blocks.emplace_back(device, std::max<size_t>(bytes, sizeof(float)));
+  const auto give = [&](Region region, std::size_t bytes) {
+    ops::Buffer& block = blocks.emplace_back(device, std::max<std::size_t>(bytes, sizeof(float)));
     stream.zero(block.data(), block.bytes());
     run.base[static_cast<int>(region)] = block.at(0);
   };
@@ -71,7 +71,7 @@ double seconds_of(const Graph& graph, const StageCut& piece, const std::shared_p
 }  // namespace
 
 IdVector<NodeId, double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type,
-                                                int64_t batch, int64_t length, comm::Communicator& world) {
+                                                std::int64_t batch, std::int64_t length, comm::Communicator& world) {
   CompileOptions options;
   options.batch = batch;
   options.length = length;

@@ -14,6 +14,6 @@ namespace ppengine::engine {
 // Seconds of forward and backward for one microbatch, for split_evenly: by node, with a piece's time at its first node. Rank 0 measures,
 // and tells the others piece by piece, so that none waits long.
 IdVector<NodeId, double> measured_costs_by_node(const Graph& graph, const std::shared_ptr<ops::Device>& device, ops::Type type,
-                                                int64_t batch, int64_t length, comm::Communicator& world);
+                                                std::int64_t batch, std::int64_t length, comm::Communicator& world);
 
 }  // namespace ppengine::engine

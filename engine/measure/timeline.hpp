@@ -19,9 +19,9 @@ struct TimedAction {
 // One bucket of gradients on its way, in seconds of the same clock.
 struct TimedReduction {
   schedules::StageId stage = {};
-  size_t bucket = 0;
-  size_t bytes = 0;           // of its gradients
-  size_t sent = 0;            // bytes that were summed over the ranks: fewer where rows are zero everywhere
+  std::size_t bucket = 0;
+  std::size_t bytes = 0;      // of its gradients
+  std::size_t sent = 0;       // bytes that were summed over the ranks: fewer where rows are zero everywhere
   double start = 0, end = 0;  // from when this rank's gradients were final and the bucket before was done
 };
 

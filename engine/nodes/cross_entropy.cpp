@@ -33,14 +33,15 @@ class CompiledCrossEntropy : public CompiledLoss {
 
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
-    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
+    const BufferId losses = emit.workspace(static_cast<std::size_t>(spec_.rows) * sizeof(float)),
                    scratch = emit.workspace(ops::reduce_workspace());
     const BufferId diff = gradient(emit);
     emit.forward({logits, targets}, {losses, diff, loss, scratch}, [=, op = op_.get(), rows = spec_.rows](const Run& run) {
       if (diff == no_buffer)
-        op->forward(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(losses));
+        op->forward(run.stream, run.at(logits), run.as<std::int32_t>(targets), run.as<float>(losses));
       else
-        op->forward_backward(run.stream, run.at(logits), run.as<int32_t>(targets), run.loss_weight, run.as<float>(losses), run.at(diff));
+        op->forward_backward(run.stream, run.at(logits), run.as<std::int32_t>(targets), run.loss_weight, run.as<float>(losses),
+                             run.at(diff));
       ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), rows, run.at(scratch));
     });
   }
@@ -57,21 +58,21 @@ class CompiledSplitCrossEntropy : public CompiledLoss {
 
   void forward(Emitter& emit) override {
     const BufferId logits = emit.input(0), targets = emit.input(1), loss = emit.output();
-    const size_t figures = op_->figures();
+    const std::size_t figures = op_->figures();
     const BufferId mine = emit.workspace(figures * sizeof(float)),
-                   all = emit.workspace(static_cast<size_t>(spec_.ranks) * figures * sizeof(float));
-    const BufferId losses = emit.workspace(static_cast<size_t>(spec_.rows) * sizeof(float)),
+                   all = emit.workspace(static_cast<std::size_t>(spec_.ranks) * figures * sizeof(float));
+    const BufferId losses = emit.workspace(static_cast<std::size_t>(spec_.rows) * sizeof(float)),
                    scratch = emit.workspace(ops::reduce_workspace());
     const BufferId diff = gradient(emit);
     emit.forward({logits, targets}, {mine, all, losses, diff, loss, scratch},
                  [=, op = op_.get(), rows = spec_.rows, ranks = spec_.ranks](const Run& run) {
-                   op->part(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(mine));
+                   op->part(run.stream, run.at(logits), run.as<std::int32_t>(targets), run.as<float>(mine));
                    if (run.tensor)
                      run.tensor->all_gather(run.at(mine), run.at(all), figures, ops::Type::f32, run.stream).wait_on(run.stream);
                    else  // costs are measured on one rank alone
                      for (int r = 0; r < ranks; ++r)
-                       run.stream.copy(run.as<float>(all) + static_cast<size_t>(r) * figures, run.at(mine), figures * sizeof(float));
-                   op->join(run.stream, run.at(logits), run.as<int32_t>(targets), run.as<float>(all), run.loss_weight,
+                       run.stream.copy(run.as<float>(all) + static_cast<std::size_t>(r) * figures, run.at(mine), figures * sizeof(float));
+                   op->join(run.stream, run.at(logits), run.as<std::int32_t>(targets), run.as<float>(all), run.loss_weight,
                             run.as<float>(losses), run.at(diff));
                    ops::sum(run.stream, run.as<float>(losses), run.as<float>(loss), rows, run.at(scratch));
                  });
@@ -84,9 +85,10 @@ class CompiledSplitCrossEntropy : public CompiledLoss {
 
 class SplitCrossEntropyNode : public NodeOp {
  public:
-  SplitCrossEntropyNode(int64_t classes, int rank, int ranks) : classes_(classes), ranks_(ranks), mine_(stretch_of(classes, rank, ranks)) {}
+  SplitCrossEntropyNode(std::int64_t classes, int rank, int ranks)
+      : classes_(classes), ranks_(ranks), mine_(stretch_of(classes, rank, ranks)) {}
   const char* kind() const override { return "cross_entropy"; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
     return 10.0 * double(batch * length * stretch_of(classes_, 0, ranks_).count);  // the same on every rank, so that all cut alike
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
@@ -97,19 +99,21 @@ class SplitCrossEntropyNode : public NodeOp {
   }
 
  private:
-  int64_t classes_;
+  std::int64_t classes_;
   int ranks_;
   Stretch mine_;
 };
 
 class CrossEntropyNode : public NodeOp {
  public:
-  explicit CrossEntropyNode(int64_t classes) : classes_(classes) {}
+  explicit CrossEntropyNode(std::int64_t classes) : classes_(classes) {}
   const char* kind() const override { return "cross_entropy"; }
-  std::shared_ptr<const NodeOp> classes_part(int64_t classes, int rank, int ranks) const override {
+  std::shared_ptr<const NodeOp> classes_part(std::int64_t classes, int rank, int ranks) const override {
     return std::make_shared<SplitCrossEntropyNode>(classes, rank, ranks);
   }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 10.0 * double(batch * length * classes_); }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    return 10.0 * double(batch * length * classes_);
+  }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
                                         const CompileOptions& options) const override {
     return std::make_unique<CompiledCrossEntropy>(device, ops::CrossEntropySpec{options.batch * options.length, classes_, options.type},
@@ -117,11 +121,11 @@ class CrossEntropyNode : public NodeOp {
   }
 
  private:
-  int64_t classes_;
+  std::int64_t classes_;
 };
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes) { return std::make_shared<CrossEntropyNode>(classes); }
+std::shared_ptr<const NodeOp> make_cross_entropy_node(std::int64_t classes) { return std::make_shared<CrossEntropyNode>(classes); }
 
 }  // namespace ppengine::engine

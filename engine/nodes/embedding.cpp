@@ -15,7 +15,7 @@ class CompiledEmbedding : public CompiledNode {
     const BufferId ids = emit.input(0), tokens = emit.parameter(0), positions = positions_ ? emit.parameter(1) : no_buffer;
     const BufferId first = emit.positions(), dst = emit.output();
     emit.forward({ids, tokens, positions, first}, {dst}, [=, op = op_.get()](const Run& run) {
-      op->forward(run.stream, run.as<int32_t>(ids), run.at(tokens), run.at(positions), run.as<int32_t>(first), run.at(dst));
+      op->forward(run.stream, run.as<std::int32_t>(ids), run.at(tokens), run.at(positions), run.as<std::int32_t>(first), run.at(dst));
     });
   }
 
@@ -23,7 +23,8 @@ class CompiledEmbedding : public CompiledNode {
     const BufferId ids = emit.input(0), diff_dst = emit.output_gradient();
     const BufferId tokens = emit.parameter_gradient(0), positions = positions_ ? emit.parameter_gradient(1) : no_buffer;
     emit.parameter_gradients({ids, diff_dst}, [=, op = op_.get()](const Run& run, bool accumulate) {
-      op->backward_weight(run.stream, run.as<int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), run.as<float>(positions), accumulate);
+      op->backward_weight(run.stream, run.as<std::int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), run.as<float>(positions),
+                          accumulate);
     });
   }
 
@@ -52,18 +53,18 @@ class CompiledPackedDocuments : public CompiledNode {
   void forward(Emitter& emit) override {
     const BufferId ids = emit.input(0), at = emit.input(1), tokens = emit.parameter(0), positions = emit.parameter(1), dst = emit.output();
     emit.forward({ids, at, tokens, positions}, {dst}, [=, op = forward_.get()](const Run& run) {
-      op->forward(run.stream, run.as<int32_t>(ids), run.at(tokens), run.at(positions), run.as<int32_t>(at), run.at(dst));
+      op->forward(run.stream, run.as<std::int32_t>(ids), run.at(tokens), run.at(positions), run.as<std::int32_t>(at), run.at(dst));
     });
   }
 
   void backward(Emitter& emit) override {
     const BufferId ids = emit.input(0), at = emit.input(1), diff_dst = emit.output_gradient();
     const BufferId tokens = emit.parameter_gradient(0), positions = emit.parameter_gradient(1);
-    emit.parameter_gradients(
-        {ids, at, diff_dst}, [=, of_tokens = tokens_.get(), of_positions = positions_.get()](const Run& run, bool accumulate) {
-          of_tokens->backward_weight(run.stream, run.as<int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), nullptr, accumulate);
-          of_positions->backward_weight(run.stream, run.as<int32_t>(at), run.at(diff_dst), run.as<float>(positions), nullptr, accumulate);
-        });
+    emit.parameter_gradients({ids, at, diff_dst}, [=, of_tokens = tokens_.get(), of_positions = positions_.get()](const Run& run,
+                                                                                                                  bool accumulate) {
+      of_tokens->backward_weight(run.stream, run.as<std::int32_t>(ids), run.at(diff_dst), run.as<float>(tokens), nullptr, accumulate);
+      of_positions->backward_weight(run.stream, run.as<std::int32_t>(at), run.at(diff_dst), run.as<float>(positions), nullptr, accumulate);
+    });
   }
 
  private:
@@ -81,9 +82,9 @@ class EmbeddingNode : public NodeOp {
     return copy;
   }
   const char* kind() const override { return "embedding"; }
-  std::optional<int64_t> first_token() const override { return rows_.begin; }
-  int64_t padding_token() const override { return options_.padding; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+  std::optional<std::int64_t> first_token() const override { return rows_.begin; }
+  std::int64_t padding_token() const override { return options_.padding; }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
     return 2.0 * double(batch * length * options_.width);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,

@@ -65,7 +65,7 @@ class CompiledPackedLinear : public CompiledNode {
     const BufferId weight = emit.parameter(0), diff_dst = emit.output_gradient();
     const GradientTarget target = emit.begin_gradient(0, true);
     if (!target) return;
-    const BufferId wide = emit.workspace(static_cast<size_t>(weight_.out * weight_.in) * sizeof(float));
+    const BufferId wide = emit.workspace(static_cast<std::size_t>(weight_.out * weight_.in) * sizeof(float));
     emit.input_half({diff_dst, weight, target.add}, {target.diff, wide}, [=, op = backward_.get(), packed = weight_](const Run& run) {
       ops::widen(run.stream, packed, run.at(weight), run.as<float>(wide));
       op->backward_input(run.stream, run.at(diff_dst), run.at(wide), run.at(target.add), run.at(target.diff));
@@ -82,13 +82,14 @@ class CompiledPackedLinear : public CompiledNode {
 
 class LinearNode : public NodeOp {
  public:
-  LinearNode(int64_t in, const LinearOptions& options, int64_t counted_out) : in_(in), counted_out_(counted_out), options_(options) {}
+  LinearNode(std::int64_t in, const LinearOptions& options, std::int64_t counted_out)
+      : in_(in), counted_out_(counted_out), options_(options) {}
   const char* kind() const override { return "linear"; }
   bool is_linear() const override { return true; }
   bool adds_residual() const override { return true; }
   bool row_by_row() const override { return true; }
 
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
     return 2.0 * double(batch) * double(length) * double(in_) * double(counted_out_);
   }
 
@@ -112,13 +113,13 @@ class LinearNode : public NodeOp {
   }
 
  private:
-  int64_t in_, counted_out_;
+  std::int64_t in_, counted_out_;
   LinearOptions options_;
 };
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options, int64_t counted_out) {
+std::shared_ptr<const NodeOp> make_linear_node(std::int64_t in, const LinearOptions& options, std::int64_t counted_out) {
   return std::make_shared<LinearNode>(in, options, counted_out > 0 ? counted_out : options.out);
 }
 

@@ -10,28 +10,28 @@
 namespace ppengine::engine {
 
 // counted_out: what its cost is estimated from, where tensor-parallel ranks have uneven parts and must all cut stages alike.
-std::shared_ptr<const NodeOp> make_linear_node(int64_t in, const LinearOptions& options, int64_t counted_out = 0);
+std::shared_ptr<const NodeOp> make_linear_node(std::int64_t in, const LinearOptions& options, std::int64_t counted_out = 0);
 // Of a table that tensor-parallel ranks divide (options.vocabulary is the whole one's): tokens of other ranks give zeros.
 std::shared_ptr<const NodeOp> make_embedding_node(const EmbeddingOptions& options, int rank = 0, int ranks = 1);
-std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options);
-std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width);
-std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width);
-std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width);
+std::shared_ptr<const NodeOp> make_norm_node(std::int64_t width, const NormOptions& options);
+std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, std::int64_t width);
+std::shared_ptr<const NodeOp> make_gated_silu_node(std::int64_t width);
+std::shared_ptr<const NodeOp> make_packed_gated_silu_node(std::int64_t width);
 // factor · src, or cap · tanh(src / cap). counted: the width that its cost is estimated from, 0: its own.
 struct ScaleOptions {
-  int64_t width = 0;
+  std::int64_t width = 0;
   float factor = 1.0f;
   bool caps = false;
-  int64_t counted = 0;
+  std::int64_t counted = 0;
 };
 std::shared_ptr<const NodeOp> make_scale_node(const ScaleOptions& options);
-std::shared_ptr<const NodeOp> make_softmax_node(int64_t width);
-std::shared_ptr<const NodeOp> make_add_node(int64_t width);
-std::shared_ptr<const NodeOp> make_multiply_node(int64_t width);
-std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site);
+std::shared_ptr<const NodeOp> make_softmax_node(std::int64_t width);
+std::shared_ptr<const NodeOp> make_add_node(std::int64_t width);
+std::shared_ptr<const NodeOp> make_multiply_node(std::int64_t width);
+std::shared_ptr<const NodeOp> make_dropout_node(std::int64_t width, float p, std::uint64_t site);
 std::shared_ptr<const NodeOp> make_attention_node(const AttentionOptions& options, bool packed);
 std::shared_ptr<const NodeOp> make_rotary_node(const RotaryOptions& options);
-std::shared_ptr<const NodeOp> make_cross_entropy_node(int64_t classes);
+std::shared_ptr<const NodeOp> make_cross_entropy_node(std::int64_t classes);
 
 // Where tensor-parallel ranks meet. width: of the whole value.
 enum class TensorMeeting {
@@ -45,13 +45,13 @@ enum class TensorMeeting {
   gather_rows,  // into work that every rank does: all tokens; each rank takes its tokens of the gradient
   take_rows,    // out of it
 };
-std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks);
+std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, std::int64_t width, int ranks);
 
 // The tokens (rows) of a microbatch that a rank has. Parts lie at even distances, so that collectives move parts of one size: the last
 // ranks may have fewer tokens than that, and what lies behind them in memory has no meaning.
 struct RowPart {
-  int64_t first, count;
-  int64_t room;  // rows of a part in memory
+  std::int64_t first, count;
+  std::int64_t room;  // rows of a part in memory
 };
 RowPart row_part(const CompileOptions& options, int rank, int ranks);
 
@@ -65,6 +65,6 @@ struct WeightLinearOptions {
 };
 std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options);
 // first_token: of the table's first row.
-std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, int64_t first_token);
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, std::int64_t first_token);
 
 }  // namespace ppengine::engine

@@ -49,7 +49,7 @@ class CompiledNorm : public CompiledNode {
   // parameters that are not divided, and whatever reduces them over other axes need not know.
   void sum_parameter_gradients(Emitter& emit, const std::vector<BufferId>& reads, BufferId diff_gamma, BufferId diff_beta) {
     const BufferId src = reads[0], diff_dst = reads[1], mean = reads[2], rstd = reads[3];
-    const auto width = static_cast<size_t>(spec_.width), count = spec_.bias ? 2 * width : width;
+    const auto width = static_cast<std::size_t>(spec_.width), count = spec_.bias ? 2 * width : width;
     const BufferId summands = emit.workspace(count * sizeof(float));
     emit.parameter_gradients(reads, {summands}, [=, op = op_.get(), bias = spec_.bias](const Run& run, bool accumulate) {
       float* const gamma = run.as<float>(summands);
@@ -58,7 +58,7 @@ class CompiledNorm : public CompiledNode {
       if (run.tensor) run.tensor->allreduce(gamma, count, ops::Type::f32, run.stream).wait_on(run.stream);
       const auto put = [&](float* to, const float* from) {
         if (accumulate)
-          ops::add(run.stream, ops::Type::f32, to, from, to, static_cast<int64_t>(width));
+          ops::add(run.stream, ops::Type::f32, to, from, to, static_cast<std::int64_t>(width));
         else
           run.stream.copy(to, from, width * sizeof(float));
       };
@@ -67,7 +67,7 @@ class CompiledNorm : public CompiledNode {
     });
   }
 
-  size_t statistics_bytes() const { return static_cast<size_t>(spec_.rows) * sizeof(float); }
+  std::size_t statistics_bytes() const { return static_cast<std::size_t>(spec_.rows) * sizeof(float); }
   BufferId saved_mean(Emitter& emit) const { return emit.saved("mean", spec_.kind == ops::NormKind::layer ? statistics_bytes() : 0); }
 
   ops::NormSpec spec_;
@@ -77,13 +77,15 @@ class CompiledNorm : public CompiledNode {
 
 class NormNode : public NodeOp {
  public:
-  NormNode(int64_t width, const NormOptions& options, int rank = 0, int ranks = 1)
+  NormNode(std::int64_t width, const NormOptions& options, int rank = 0, int ranks = 1)
       : width_(width), options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.kind == ops::NormKind::layer ? "layernorm" : "rmsnorm"; }
   const NormOptions* as_norm() const override { return options_.group > 0 || options_.shift != 0 ? nullptr : &options_; }
   bool row_by_row() const override { return ranks_ == 1; }
   bool gathers_width() const override { return options_.gathers; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 8.0 * double(batch * length * width_); }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    return 8.0 * double(batch * length * width_);
+  }
 
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan& plan,
                                         const CompileOptions& options) const override {
@@ -106,7 +108,7 @@ class NormNode : public NodeOp {
   // Each rank has some of the heads; the weight that all heads share gets the sum of what ranks add to its gradient.
   std::shared_ptr<const NodeOp> part(int ranks, const std::string& module) const override {
     if (options_.group == 0) return nullptr;
-    if (const int64_t heads = width_ / options_.group; heads % ranks != 0)
+    if (const std::int64_t heads = width_ / options_.group; heads % ranks != 0)
       throw ConfigError(fmt::format("--tp {} does not divide the {} heads of {}", ranks, heads, module));
     auto mine = std::make_shared<NormNode>(width_ / ranks, options_);
     mine->head_ranks_ = ranks;
@@ -118,7 +120,7 @@ class NormNode : public NodeOp {
   }
 
  private:
-  int64_t width_;
+  std::int64_t width_;
   NormOptions options_;
   int rank_, ranks_;
   int head_ranks_ = 1;  // that have parts of the heads
@@ -126,7 +128,7 @@ class NormNode : public NodeOp {
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_norm_node(int64_t width, const NormOptions& options) {
+std::shared_ptr<const NodeOp> make_norm_node(std::int64_t width, const NormOptions& options) {
   return std::make_shared<NormNode>(width, options);
 }
 

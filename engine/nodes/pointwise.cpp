@@ -14,14 +14,16 @@ class PointwiseNode : public NodeOp {
  public:
   using Make = std::function<std::unique_ptr<CompiledNode>(ops::Device&, const CompileOptions&, const RowPart& rows)>;
   // narrowed: the same op for another width; null: it cannot work on a part of the width.
-  using Narrowed = std::function<std::shared_ptr<const NodeOp>(int64_t width)>;
+  using Narrowed = std::function<std::shared_ptr<const NodeOp>(std::int64_t width)>;
   enum class Role { other, sum, gate };  // what another op may carry out in its place
-  PointwiseNode(const char* kind, int64_t width, double cost, Make make, Narrowed narrowed = {}, Role role = Role::other)
+  PointwiseNode(const char* kind, std::int64_t width, double cost, Make make, Narrowed narrowed = {}, Role role = Role::other)
       : kind_(kind), width_(width), cost_(cost), make_(std::move(make)), narrowed_(std::move(narrowed)), role_(role) {}
   const char* kind() const override { return kind_; }
   bool is_sum() const override { return role_ == Role::sum; }
   bool is_gate() const override { return role_ == Role::gate; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return cost_ * double(batch * length * width_); }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    return cost_ * double(batch * length * width_);
+  }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
     return make_(device, options, row_part(options, rank_, ranks_));
@@ -40,7 +42,7 @@ class PointwiseNode : public NodeOp {
 
  private:
   const char* kind_;
-  int64_t width_;
+  std::int64_t width_;
   double cost_;
   Make make_;
   Narrowed narrowed_;
@@ -130,7 +132,7 @@ class CompiledGatedSilu : public CompiledNode {
 class CompiledPackedGatedSilu : public CompiledNode {
  public:
   CompiledPackedGatedSilu(ops::Device& device, const ops::GatedSiluSpec& spec)
-      : half_(static_cast<size_t>(spec.width) * ops::size_of(spec.type)), op_(ops::GatedSilu::make(device, spec)) {}
+      : half_(static_cast<std::size_t>(spec.width) * ops::size_of(spec.type)), op_(ops::GatedSilu::make(device, spec)) {}
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output();
     emit.forward({src}, {dst}, [=, half = half_, op = op_.get()](const Run& run) {
@@ -149,13 +151,13 @@ class CompiledPackedGatedSilu : public CompiledNode {
   }
 
  private:
-  size_t half_;  // bytes from a row's gate to its up
+  std::size_t half_;  // bytes from a row's gate to its up
   std::unique_ptr<ops::GatedSilu> op_;
 };
 
 class CompiledAdd : public CompiledNode {
  public:
-  CompiledAdd(ops::Type type, int64_t count) : type_(type), count_(count) {}
+  CompiledAdd(ops::Type type, std::int64_t count) : type_(type), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
     emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) {
@@ -169,12 +171,12 @@ class CompiledAdd : public CompiledNode {
 
  private:
   ops::Type type_;
-  int64_t count_;
+  std::int64_t count_;
 };
 
 class CompiledMultiply : public CompiledNode {
  public:
-  CompiledMultiply(ops::Type type, int64_t count) : type_(type), count_(count) {}
+  CompiledMultiply(ops::Type type, std::int64_t count) : type_(type), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId a = emit.input(0), b = emit.input(1), dst = emit.output();
     emit.forward({a, b}, {dst}, [=, type = type_, count = count_](const Run& run) {
@@ -183,7 +185,7 @@ class CompiledMultiply : public CompiledNode {
   }
   void backward(Emitter& emit) override {
     const BufferId diff_dst = emit.output_gradient();
-    for (size_t k : {0, 1}) {
+    for (std::size_t k : {0, 1}) {
       const BufferId other = emit.input(1 - k);
       const GradientTarget target = emit.begin_gradient(k, false);
       if (!target) continue;
@@ -196,12 +198,12 @@ class CompiledMultiply : public CompiledNode {
 
  private:
   ops::Type type_;
-  int64_t count_;
+  std::int64_t count_;
 };
 
 class CompiledDropout : public CompiledNode {
  public:
-  CompiledDropout(ops::Type type, int64_t count, int64_t begin, int64_t per_sequence, float p, uint64_t site)
+  CompiledDropout(ops::Type type, std::int64_t count, std::int64_t begin, std::int64_t per_sequence, float p, std::uint64_t site)
       : type_(type), count_(count), begin_(begin), per_sequence_(per_sequence), p_(p), site_(site) {}
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output();
@@ -219,40 +221,40 @@ class CompiledDropout : public CompiledNode {
   // The mask is a function of step, site and the element's place in the global batch: it needs no memory and no split changes it.
   Emitter::Body drop(BufferId from, BufferId to) const {
     return [=, *this](const Run& run) {
-      const auto first = static_cast<uint64_t>(run.first_sequence * per_sequence_ + begin_);
+      const auto first = static_cast<std::uint64_t>(run.first_sequence * per_sequence_ + begin_);
       ops::dropout(run.stream, type_, run.at(from), nullptr, run.at(to), count_, p_, run.dropout_key ^ site_, first);
     };
   }
   ops::Type type_;
-  int64_t count_, begin_, per_sequence_;
+  std::int64_t count_, begin_, per_sequence_;
   float p_;
-  uint64_t site_;
+  std::uint64_t site_;
 };
 
 }  // namespace
 
 RowPart row_part(const CompileOptions& options, int rank, int ranks) {
-  const int64_t rows = options.batch * options.length, room = (rows + ranks - 1) / ranks;
-  return {rank * room, std::clamp<int64_t>(rows - rank * room, 0, room), room};
+  const std::int64_t rows = options.batch * options.length, room = (rows + ranks - 1) / ranks;
+  return {rank * room, std::clamp<std::int64_t>(rows - rank * room, 0, room), room};
 }
 
-std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, int64_t width) {
+std::shared_ptr<const NodeOp> make_activation_node(ops::ActivationKind kind, std::int64_t width) {
   return std::make_shared<ActivationNode>(
       kind, "activation", width, 10.0,
       [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
         return std::make_unique<CompiledActivation>(device, ops::ActivationSpec{kind, rows.count * width, options.type});
       },
-      [=](int64_t part) { return make_activation_node(kind, part); });
+      [=](std::int64_t part) { return make_activation_node(kind, part); });
 }
 
-std::shared_ptr<const NodeOp> make_softmax_node(int64_t width) {
+std::shared_ptr<const NodeOp> make_softmax_node(std::int64_t width) {
   return std::make_shared<PointwiseNode>(
       "softmax", width, 10.0, [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
         return std::make_unique<CompiledSoftmax>(device, ops::SoftmaxSpec{rows.count, width, options.type});
       });
 }
 
-std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
+std::shared_ptr<const NodeOp> make_gated_silu_node(std::int64_t width) {
   return std::make_shared<PointwiseNode>(
       "gated_silu", width, 12.0,
       [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
@@ -261,7 +263,7 @@ std::shared_ptr<const NodeOp> make_gated_silu_node(int64_t width) {
       make_gated_silu_node, PointwiseNode::Role::gate);
 }
 
-std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width) {
+std::shared_ptr<const NodeOp> make_packed_gated_silu_node(std::int64_t width) {
   return std::make_shared<PointwiseNode>(
       "packed_gated_silu", width, 12.0,
       [=](ops::Device& device, const CompileOptions& options, const RowPart& rows) {
@@ -270,7 +272,7 @@ std::shared_ptr<const NodeOp> make_packed_gated_silu_node(int64_t width) {
       make_packed_gated_silu_node);
 }
 
-std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
+std::shared_ptr<const NodeOp> make_add_node(std::int64_t width) {
   return std::make_shared<PointwiseNode>(
       "add", width, 1.0,
       [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
@@ -279,7 +281,7 @@ std::shared_ptr<const NodeOp> make_add_node(int64_t width) {
       make_add_node, PointwiseNode::Role::sum);
 }
 
-std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
+std::shared_ptr<const NodeOp> make_multiply_node(std::int64_t width) {
   return std::make_shared<PointwiseNode>(
       "multiply", width, 1.0,
       [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
@@ -288,7 +290,7 @@ std::shared_ptr<const NodeOp> make_multiply_node(int64_t width) {
       make_multiply_node);
 }
 
-std::shared_ptr<const NodeOp> make_dropout_node(int64_t width, float p, uint64_t site) {
+std::shared_ptr<const NodeOp> make_dropout_node(std::int64_t width, float p, std::uint64_t site) {
   return std::make_shared<PointwiseNode>("dropout", width, 8.0, [=](ops::Device&, const CompileOptions& options, const RowPart& rows) {
     return std::make_unique<CompiledDropout>(options.type, rows.count * width, rows.first * width, options.length * width,
                                              options.training ? p : 0.0f, site);

@@ -14,7 +14,7 @@ namespace {
 class CompiledRotary : public CompiledNode {
  public:
   // packed: the tokens' positions are the second input; the op sees every token as a sequence of its own.
-  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, int64_t positions, bool switches,
+  CompiledRotary(ops::Device& device, const ops::RotarySpec& spec, const RotaryOptions& options, std::int64_t positions, bool switches,
                  bool packed)
       : batch_(spec.batch),
         op_(ops::Rotary::make(device, spec)),
@@ -30,7 +30,7 @@ class CompiledRotary : public CompiledNode {
     const BufferId src = emit.input(0), dst = emit.output(), first = packed_ ? emit.input(1) : emit.positions();
     const auto [cosines, sines] = tables(emit);
     emit.forward({src, cosines, sines, first}, {dst}, [=, op = op_.get(), skip = switches_ ? batch_ : 0](const Run& run) {
-      const auto* rows = run.as<int32_t>(first);
+      const auto* rows = run.as<std::int32_t>(first);
       op->forward(run.stream, run.at(src), run.as<float>(cosines), run.as<float>(sines), rows ? rows + skip : rows, run.at(dst));
     });
   }
@@ -41,7 +41,7 @@ class CompiledRotary : public CompiledNode {
     const GradientTarget target = emit.begin_gradient(0, false);
     if (!target) return;
     emit.input_half({diff_dst, cosines, sines, first}, {target.diff}, [=, op = op_.get()](const Run& run) {
-      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), run.as<int32_t>(first),
+      op->backward_input(run.stream, run.at(diff_dst), run.as<float>(cosines), run.as<float>(sines), run.as<std::int32_t>(first),
                          run.at(target.diff));
     });
     emit.finish_gradient(0, target);
@@ -52,26 +52,26 @@ class CompiledRotary : public CompiledNode {
   std::pair<BufferId, BufferId> tables(Emitter& emit) const {
     auto table = [&](float (*function)(float)) {
       std::vector<float> values;
-      values.reserve(frequencies_.size() * static_cast<size_t>(positions_) * frequencies_.front().size());
+      values.reserve(frequencies_.size() * static_cast<std::size_t>(positions_) * frequencies_.front().size());
       for (const auto& frequencies : frequencies_)
-        for (int64_t position = 0; position < positions_; ++position)
+        for (std::int64_t position = 0; position < positions_; ++position)
           for (float frequency : frequencies) values.push_back(factor_ * function(static_cast<float>(position) * frequency));
       return values;
     };
     const auto key = [&](const char* name) {  // layers with other frequencies have tables of their own
       double digest = double(factor_);
       for (const auto& frequencies : frequencies_)
-        for (size_t i = 0; i < frequencies.size(); ++i) digest += double(frequencies[i]) * double(i + 1);
+        for (std::size_t i = 0; i < frequencies.size(); ++i) digest += double(frequencies[i]) * double(i + 1);
       return fmt::format("rotary.{}.{}.{}.{:a}", name, positions_, frequencies_.front().size(), digest);
     };
     return {emit.constant(key("cos"), [&] { return table([](float x) { return std::cos(x); }); }),
             emit.constant(key("sin"), [&] { return table([](float x) { return std::sin(x); }); })};
   }
-  int64_t batch_;
+  std::int64_t batch_;
   std::unique_ptr<ops::Rotary> op_;
   std::vector<std::vector<float>> frequencies_;
   float factor_;
-  int64_t positions_;
+  std::int64_t positions_;
   bool switches_;
   bool packed_;
 };
@@ -83,13 +83,13 @@ class RotaryNode : public NodeOp {
   }
   std::shared_ptr<const NodeOp> packed() const override { return std::make_shared<RotaryNode>(options_, true); }
   const char* kind() const override { return "rotary"; }
-  int64_t rotary_switch() const override { return options_.switches_at; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+  std::int64_t rotary_switch() const override { return options_.switches_at; }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
     return 6.0 * double(batch * length * options_.heads * options_.head_dim);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device& device, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
-    const int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
+    const std::int64_t width = options_.heads * options_.head_dim, positions = std::max(options.length, options.cache_capacity);
     const bool switches = options_.switches_at > 0 && options.cache_capacity > options_.switches_at;
     ops::RotarySpec spec{packed_ ? options.batch * options.length : options.batch,
                          packed_ ? 1 : options.length,
@@ -99,7 +99,7 @@ class RotaryNode : public NodeOp {
                          width,
                          options.type};
     spec.turned = options_.turned;
-    spec.half = static_cast<int64_t>(options_.frequencies(positions).size());
+    spec.half = static_cast<std::int64_t>(options_.frequencies(positions).size());
     spec.parts = options_.parts;
     return std::make_unique<CompiledRotary>(device, spec, options_, positions, switches, packed_);
   }

@@ -7,7 +7,7 @@ namespace {
 
 class CompiledScale : public CompiledNode {
  public:
-  CompiledScale(ops::Type type, float factor, int64_t count) : type_(type), factor_(factor), count_(count) {}
+  CompiledScale(ops::Type type, float factor, std::int64_t count) : type_(type), factor_(factor), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output();
     emit.forward({src}, {dst}, [=, *this](const Run& run) { ops::scale(run.stream, type_, run.at(src), run.at(dst), factor_, count_); });
@@ -24,12 +24,12 @@ class CompiledScale : public CompiledNode {
  private:
   ops::Type type_;
   float factor_;
-  int64_t count_;
+  std::int64_t count_;
 };
 
 class CompiledSoftCap : public CompiledNode {
  public:
-  CompiledSoftCap(ops::Type type, float cap, int64_t count) : type_(type), cap_(cap), count_(count) {}
+  CompiledSoftCap(ops::Type type, float cap, std::int64_t count) : type_(type), cap_(cap), count_(count) {}
   void forward(Emitter& emit) override {
     const BufferId src = emit.input(0), dst = emit.output();
     emit.forward({src}, {dst}, [=, *this](const Run& run) { ops::soft_cap(run.stream, type_, run.at(src), run.at(dst), cap_, count_); });
@@ -48,7 +48,7 @@ class CompiledSoftCap : public CompiledNode {
  private:
   ops::Type type_;
   float cap_;
-  int64_t count_;
+  std::int64_t count_;
 };
 
 class ScaleNode : public NodeOp {
@@ -56,13 +56,13 @@ class ScaleNode : public NodeOp {
   explicit ScaleNode(const ScaleOptions& options, int rank = 0, int ranks = 1) : options_(options), rank_(rank), ranks_(ranks) {}
   const char* kind() const override { return options_.caps ? "soft_cap" : "scale"; }
   bool row_by_row() const override { return ranks_ == 1; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
-    const int64_t width = options_.counted > 0 ? options_.counted : options_.width;
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    const std::int64_t width = options_.counted > 0 ? options_.counted : options_.width;
     return (options_.caps ? 10.0 : 1.0) * double(batch * length * width);
   }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node&, const NodePlan&,
                                         const CompileOptions& options) const override {
-    const int64_t count = row_part(options, rank_, ranks_).count * options_.width;
+    const std::int64_t count = row_part(options, rank_, ranks_).count * options_.width;
     if (options_.caps) return std::make_unique<CompiledSoftCap>(options.type, options_.factor, count);
     return std::make_unique<CompiledScale>(options.type, options_.factor, count);
   }
@@ -70,7 +70,7 @@ class ScaleNode : public NodeOp {
   std::shared_ptr<const NodeOp> part(int ranks, const std::string&) const override {
     return with_width(options_.width / ranks, options_.width / ranks);
   }
-  std::shared_ptr<const NodeOp> with_width(int64_t width, int64_t counted) const override {
+  std::shared_ptr<const NodeOp> with_width(std::int64_t width, std::int64_t counted) const override {
     return make_scale_node({width, options_.factor, options_.caps, counted});
   }
   std::shared_ptr<const NodeOp> rows_part(int rank, int ranks) const override { return std::make_shared<ScaleNode>(options_, rank, ranks); }

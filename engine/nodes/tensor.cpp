@@ -10,11 +10,11 @@ namespace {
 // Where costs are measured, one rank runs alone (Run::tensor is null): it then moves as much memory, without the messages.
 class CompiledCollective : public CompiledNode {
  public:
-  CompiledCollective(const Node& node, int64_t width, int ranks, const CompileOptions& options)
+  CompiledCollective(const Node& node, std::int64_t width, int ranks, const CompileOptions& options)
       : output_(node.output),
         ranks_(ranks),
-        count_(static_cast<size_t>(options.batch * options.length * width)),
-        part_(static_cast<size_t>(row_part(options, 0, ranks).room * width)),
+        count_(static_cast<std::size_t>(options.batch * options.length * width)),
+        part_(static_cast<std::size_t>(row_part(options, 0, ranks).room * width)),
         type_(options.type) {}
 
  protected:
@@ -41,14 +41,14 @@ class CompiledCollective : public CompiledNode {
         run.tensor->all_gather(run.at(from), run.at(to), part, type, run.stream).wait_on(run.stream);
         return;
       }
-      const size_t bytes = part * ops::size_of(type);
-      for (int r = 0; r < ranks; ++r) run.stream.copy(run.as<std::byte>(to) + static_cast<size_t>(r) * bytes, run.at(from), bytes);
+      const std::size_t bytes = part * ops::size_of(type);
+      for (int r = 0; r < ranks; ++r) run.stream.copy(run.as<std::byte>(to) + static_cast<std::size_t>(r) * bytes, run.at(from), bytes);
     };
   }
   // This rank's tokens of what all ranks have.
   Emitter::Body take(BufferId from, BufferId to) const {
     return [from, to, bytes = part_ * ops::size_of(type_)](const Run& run) {
-      const auto rank = static_cast<size_t>(run.tensor ? run.tensor->rank() : 0);
+      const auto rank = static_cast<std::size_t>(run.tensor ? run.tensor->rank() : 0);
       run.stream.copy(run.at(to), run.as<std::byte>(from) + rank * bytes, bytes);
     };
   }
@@ -66,8 +66,8 @@ class CompiledCollective : public CompiledNode {
 
   Value output_;
   int ranks_;
-  size_t count_;  // elements of all tokens
-  size_t part_;   // of a rank's part of them, with the room behind it
+  std::size_t count_;  // elements of all tokens
+  std::size_t part_;   // of a rank's part of them, with the room behind it
   ops::Type type_;
 };
 
@@ -115,13 +115,13 @@ class CompiledTakeRows : public CompiledCollective {
 
 // Between stretches of the width, one on each rank, and all of it. Messages are of one size: as wide as the widest stretch.
 struct Columns {
-  int64_t rows, width;
+  std::int64_t rows, width;
   int ranks;
   ops::Type type;
 
-  size_t slot() const { return mine(0); }  // elements
-  size_t mine(int rank) const { return static_cast<size_t>(rows * stretch_of(width, rank, ranks).count); }
-  size_t slots_bytes() const { return slot() * static_cast<size_t>(ranks) * ops::size_of(type); }
+  std::size_t slot() const { return mine(0); }  // elements
+  std::size_t mine(int rank) const { return static_cast<std::size_t>(rows * stretch_of(width, rank, ranks).count); }
+  std::size_t slots_bytes() const { return slot() * static_cast<std::size_t>(ranks) * ops::size_of(type); }
   ops::Tensor of(void* whole, int rank) const {
     const Stretch its = stretch_of(width, rank, ranks);
     return ops::Tensor(whole, type, {rows, width}).slice(1, its.begin, its.begin + its.count);
@@ -131,7 +131,7 @@ struct Columns {
   Emitter::Body gather(BufferId from, BufferId slots, BufferId to) const {
     return [=, *this](const Run& run) {
       const int rank = run.tensor ? run.tensor->rank() : 0;
-      const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<size_t>(r) * slot() * ops::size_of(type); };
+      const auto at = [&](int r) { return run.as<std::byte>(slots) + static_cast<std::size_t>(r) * slot() * ops::size_of(type); };
       run.stream.copy(at(rank), run.at(from), mine(rank) * ops::size_of(type));
       if (run.tensor) run.tensor->all_gather(at(rank), run.at(slots), slot(), type, run.stream).wait_on(run.stream);
       for (int r = 0; r < ranks; ++r) ops::copy_strided(run.stream, part(at(r), r), of(run.at(to), r));
@@ -148,7 +148,7 @@ struct Columns {
 
 class CompiledWidth : public CompiledNode {
  public:
-  CompiledWidth(const Node&, int64_t width, int ranks, const CompileOptions& options)
+  CompiledWidth(const Node&, std::int64_t width, int ranks, const CompileOptions& options)
       : columns_{options.batch * options.length, width, ranks, options.type} {}
 
  protected:
@@ -190,12 +190,14 @@ class CompiledTakeWidth : public CompiledWidth {
 template <class Compiled>
 class CollectiveNode : public NodeOp {
  public:
-  CollectiveNode(const char* kind, Exchange exchange, int64_t width, int ranks, bool row_by_row)
+  CollectiveNode(const char* kind, Exchange exchange, std::int64_t width, int ranks, bool row_by_row)
       : kind_(kind), exchange_(exchange), width_(width), ranks_(ranks), row_by_row_(row_by_row) {}
   const char* kind() const override { return kind_; }
   Exchange exchange() const override { return exchange_; }
   bool row_by_row() const override { return row_by_row_; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return double(batch * length * width_); }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    return double(batch * length * width_);
+  }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
     return std::make_unique<Compiled>(node, width_, ranks_, options);
@@ -204,19 +206,19 @@ class CollectiveNode : public NodeOp {
  private:
   const char* kind_;
   Exchange exchange_;
-  int64_t width_;
+  std::int64_t width_;
   int ranks_;
   bool row_by_row_;
 };
 
 template <class Compiled>
-std::shared_ptr<const NodeOp> collective(const char* kind, Exchange exchange, int64_t width, int ranks, bool row_by_row = false) {
+std::shared_ptr<const NodeOp> collective(const char* kind, Exchange exchange, std::int64_t width, int ranks, bool row_by_row = false) {
   return std::make_shared<CollectiveNode<Compiled>>(kind, exchange, width, ranks, row_by_row);
 }
 
 }  // namespace
 
-std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, int64_t width, int ranks) {
+std::shared_ptr<const NodeOp> make_tensor_node(TensorMeeting what, std::int64_t width, int ranks) {
   switch (what) {
     case TensorMeeting::copy:
       return collective<CompiledCopy>("tensor_copy", {0, 2}, width, ranks, true);

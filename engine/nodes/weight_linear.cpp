@@ -11,7 +11,7 @@ class CompiledWeightLinear : public CompiledNode {
   CompiledWeightLinear(ops::Device& device, const ops::WeightLinearSpec& spec) : spec_(spec), op_(ops::WeightLinear::make(device, spec)) {}
 
   void forward(Emitter& emit) override {
-    size_t next = 1;
+    std::size_t next = 1;
     const BufferId src = emit.input(0), weight = emit.parameter(0), bias = spec_.bias ? emit.parameter(next++) : no_buffer;
     const BufferId gamma = spec_.norm ? emit.parameter(next++) : no_buffer;
     const BufferId beta = spec_.norm && spec_.norm->bias ? emit.parameter(next++) : no_buffer;
@@ -36,7 +36,7 @@ class WeightLinearNode : public NodeOp {
   bool multiplies_matrices() const override { return true; }
   bool adds_residual() const override { return !options_.activation && !options_.gated; }
   bool row_by_row() const override { return true; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override {
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
     return 2.0 * double(batch * length) * double(options_.weight.in) * double(options_.weight.out);
   }
 
@@ -65,7 +65,7 @@ class CompiledPackedEmbedding : public CompiledNode {
     const BufferId ids = emit.input(0), table = emit.parameter(0), positions = positions_ ? emit.parameter(1) : no_buffer;
     const BufferId first = emit.positions(), dst = emit.output();
     emit.forward({ids, table, positions, first}, {dst}, [=, spec = spec_](const Run& run) {
-      ops::gather(run.stream, spec, run.as<int32_t>(ids), run.at(table), run.as<float>(positions), run.as<int32_t>(first),
+      ops::gather(run.stream, spec, run.as<std::int32_t>(ids), run.at(table), run.as<float>(positions), run.as<std::int32_t>(first),
                   run.as<float>(dst));
     });
   }
@@ -78,9 +78,11 @@ class CompiledPackedEmbedding : public CompiledNode {
 
 class PackedEmbeddingNode : public NodeOp {
  public:
-  PackedEmbeddingNode(const ops::PackedWeight& table, int64_t first_token) : table_(table), first_token_(first_token) {}
+  PackedEmbeddingNode(const ops::PackedWeight& table, std::int64_t first_token) : table_(table), first_token_(first_token) {}
   const char* kind() const override { return "embedding"; }
-  double flops(const Graph&, const Node&, int64_t batch, int64_t length) const override { return 2.0 * double(batch * length * table_.in); }
+  double flops(const Graph&, const Node&, std::int64_t batch, std::int64_t length) const override {
+    return 2.0 * double(batch * length * table_.in);
+  }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& options) const override {
     return std::make_unique<CompiledPackedEmbedding>(ops::PackedEmbeddingSpec{table_, options.batch, options.length, first_token_},
@@ -89,7 +91,7 @@ class PackedEmbeddingNode : public NodeOp {
 
  private:
   ops::PackedWeight table_;
-  int64_t first_token_;
+  std::int64_t first_token_;
 };
 
 }  // namespace
@@ -97,7 +99,7 @@ class PackedEmbeddingNode : public NodeOp {
 std::shared_ptr<const NodeOp> make_weight_linear_node(const WeightLinearOptions& options) {
   return std::make_shared<WeightLinearNode>(options);
 }
-std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, int64_t first_token) {
+std::shared_ptr<const NodeOp> make_packed_embedding_node(const ops::PackedWeight& table, std::int64_t first_token) {
   return std::make_shared<PackedEmbeddingNode>(table, first_token);
 }
 

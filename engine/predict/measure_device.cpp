@@ -42,11 +42,11 @@ class Bench {
 
 // Seconds of a product of square matrices: the mean of a linear layer's forward and of both halves of its backward, on the implementation
 // that models run on. (Matmul, which nothing but attention uses, has other costs of a call.)
-double product_seconds(const Bench& bench, ops::Stream& stream, ops::Type type, int64_t size, int times) {
+double product_seconds(const Bench& bench, ops::Stream& stream, ops::Type type, std::int64_t size, int times) {
   const auto op = ops::Linear::make(
       stream.device(), {.rows = size, .in = size, .out = size, .layout = ops::preferred_layout(stream.device(), size, size), .type = type});
-  const size_t bytes = static_cast<size_t>(size * size) * ops::size_of(type);
-  ops::Buffer memory(stream.device_ptr(), 3 * bytes), gradient(stream.device_ptr(), static_cast<size_t>(size * size) * sizeof(float));
+  const std::size_t bytes = static_cast<std::size_t>(size * size) * ops::size_of(type);
+  ops::Buffer memory(stream.device_ptr(), 3 * bytes), gradient(stream.device_ptr(), static_cast<std::size_t>(size * size) * sizeof(float));
   stream.zero(memory.data(), memory.bytes());
   std::byte *const src = memory.at(0), *const weight = memory.at(bytes), *const dst = memory.at(2 * bytes);
   const double taken = bench.seconds(times, [&] {
@@ -58,8 +58,8 @@ double product_seconds(const Bench& bench, ops::Stream& stream, ops::Type type, 
 }
 
 // Bytes read and written in a second by a sum of two vectors of so many elements.
-double add_rate(const Bench& bench, ops::Stream& stream, int64_t count, int times) {
-  ops::Buffer memory(stream.device_ptr(), 3 * static_cast<size_t>(count) * sizeof(float));
+double add_rate(const Bench& bench, ops::Stream& stream, std::int64_t count, int times) {
+  ops::Buffer memory(stream.device_ptr(), 3 * static_cast<std::size_t>(count) * sizeof(float));
   stream.zero(memory.data(), memory.bytes());
   float* const a = memory.as<float>();
   const double taken = bench.seconds(times, [&] { ops::add(stream, ops::Type::f32, a, a + count, a + 2 * count, count); });
@@ -78,7 +78,7 @@ double attention_rate(const Bench& bench, ops::Stream& stream, ops::Type type) {
                                 .scale = 0.125f,
                                 .type = type};
   const auto op = ops::Attention::make(stream.device(), spec);
-  const size_t element = ops::size_of(type), row = 512 * element, packed = 256 * 3 * row, out = 256 * row;
+  const std::size_t element = ops::size_of(type), row = 512 * element, packed = 256 * 3 * row, out = 256 * row;
   ops::Buffer memory(stream.device_ptr(), 2 * packed + 2 * out + ops::align_up(op->saved_bytes()) + op->workspace_bytes() + 64);
   stream.zero(memory.data(), memory.bytes());
   std::byte* const qkv = memory.at(0);
@@ -93,7 +93,7 @@ double attention_rate(const Bench& bench, ops::Stream& stream, ops::Type type) {
 }
 
 double optimizer_rate(const Bench& bench, ops::Stream& stream) {
-  constexpr int64_t count = 4 << 20;
+  constexpr std::int64_t count = 4 << 20;
   ops::Buffer memory(stream.device_ptr(), 4 * count * sizeof(float));
   stream.zero(memory.data(), memory.bytes());
   float* const p = memory.as<float>();
@@ -122,7 +122,7 @@ DeviceModel measure_device(ops::Stream& stream, ops::Type type, comm::Communicat
   float* const data = memory.as<float>();
   model.launch = bench.seconds(64, [&] { ops::add(stream, ops::Type::f32, data, data, data + 16, 16); });
   if (world.size() > 1) {
-    const auto message = [&](size_t bytes) {
+    const auto message = [&](std::size_t bytes) {
       return bench.seconds(4, [&] {
         if (world.rank() > 1) return;
         if (world.rank() == 0)

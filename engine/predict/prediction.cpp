@@ -26,10 +26,10 @@ Prediction predict(const Graph& graph, const std::vector<StageCut>& stages, cons
       .batch = options.batch, .length = options.length, .type_bytes = narrow ? 2 : 4, .accumulates = plan.microbatches > 1};
   Prediction result;
   result.costs.stages.clear();
-  std::vector<double> parameters(static_cast<size_t>(plan.ranks)), weights(parameters), backward(parameters);
+  std::vector<double> parameters(static_cast<std::size_t>(plan.ranks)), weights(parameters), backward(parameters);
   double message = 0;
   for (int s = 0; s < plan.stages; ++s) {
-    const StageWork work = count_work(graph, stages[static_cast<size_t>(s)], counting);
+    const StageWork work = count_work(graph, stages[static_cast<std::size_t>(s)], counting);
     const auto sum = [&](const std::vector<Work>& all) {
       double total = 0;
       for (const Work& one : all) {
@@ -45,7 +45,7 @@ Prediction predict(const Graph& graph, const std::vector<StageCut>& stages, cons
     costs.backward_input = sum(work.backward_input);
     costs.backward_weight = sum(work.backward_weight);
     result.costs.stages.push_back(costs);
-    const auto rank = static_cast<size_t>(plan.rank_of(s));
+    const auto rank = static_cast<std::size_t>(plan.rank_of(s));
     parameters[rank] += work.parameters;
     weights[rank] += work.weight_bytes;
     backward[rank] += costs.backward_input + costs.backward_weight;
@@ -59,7 +59,7 @@ Prediction predict(const Graph& graph, const std::vector<StageCut>& stages, cons
   const schedules::Simulation simulation = schedules::simulate(plan, result.costs);
   result.pipeline = simulation.makespan;
   result.idle_share = simulation.idle_share();
-  for (size_t rank = 0; rank < parameters.size(); ++rank) {
+  for (std::size_t rank = 0; rank < parameters.size(); ++rank) {
     // Buckets are reduced beside the last microbatch's backward; the last bucket has nothing left to hide behind.
     const double gradient_bytes = parameters[rank] * 4, all = device.reduce_seconds(gradient_bytes, options.data);
     const double last = all * std::min(1.0, bucket_bytes / std::max(gradient_bytes, 1.0));

@@ -11,10 +11,10 @@
 namespace ppengine::engine {
 
 struct PredictionOptions {
-  int64_t batch = 1, length = 1;  // sequences of a microbatch, tokens of a sequence
-  int data = 1, tensor = 1;       // ranks beside those of the plan
-  bool sharded = false;           // optimizer state and its work are divided over the data-parallel ranks
-  std::string type = "f32";       // of products: f32, tf32, bf16, f16
+  std::int64_t batch = 1, length = 1;  // sequences of a microbatch, tokens of a sequence
+  int data = 1, tensor = 1;            // ranks beside those of the plan
+  bool sharded = false;                // optimizer state and its work are divided over the data-parallel ranks
+  std::string type = "f32";            // of products: f32, tf32, bf16, f16
 };
 
 struct Prediction {

@@ -27,9 +27,9 @@ struct StageWork {
 };
 
 struct WorkOptions {
-  int64_t batch = 1, length = 1;  // of a microbatch
-  int64_t type_bytes = 4;         // of activations and of the weights that compute uses
-  bool accumulates = false;       // gradients of several microbatches add up
+  std::int64_t batch = 1, length = 1;  // of a microbatch
+  std::int64_t type_bytes = 4;         // of activations and of the weights that compute uses
+  bool accumulates = false;            // gradients of several microbatches add up
 };
 
 StageWork count_work(const Graph& graph, const StageCut& stage, const WorkOptions& options);

@@ -14,7 +14,7 @@ struct Block {
   ops::Buffer own, in, out;
 };
 struct BlockBytes {
-  size_t own = 0, in = 0, out = 0;
+  std::size_t own = 0, in = 0, out = 0;
   void include(const BlockBytes& other);
   bool operator==(const BlockBytes&) const = default;
 };
@@ -30,9 +30,9 @@ class BlockPool {
   void release(int block, comm::Pending busy = {});
   // Until no message uses a free block.
   void wait();
-  Block& at(int block) { return blocks_[static_cast<size_t>(block)]; }
+  Block& at(int block) { return blocks_[static_cast<std::size_t>(block)]; }
   const BlockBytes& block_bytes() const { return bytes_; }
-  size_t bytes() const { return (bytes_.own + bytes_.in + bytes_.out) * blocks_.size(); }
+  std::size_t bytes() const { return (bytes_.own + bytes_.in + bytes_.out) * blocks_.size(); }
 
  private:
   struct Free {

@@ -37,7 +37,7 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
   layout_ = place_buffers(buffers_, forward_, full_, input_, weight_);
   cache_bytes_ = builder.emit.cache_bytes();
 
-  size_t bytes = 0;
+  std::size_t bytes = 0;
   for (const auto& [name, constant] : builder.emit.constants())
     bytes = std::max(bytes, buffers_[constant.first].offset + constant.second.size() * sizeof(float));
   constants_ = ops::Buffer(device, bytes, counter);
@@ -47,9 +47,9 @@ CompiledStage::CompiledStage(const std::shared_ptr<ops::Device>& device, const G
   stream.wait();
 }
 
-int64_t CompiledStage::input_offset(Value value) const {
+std::int64_t CompiledStage::input_offset(Value value) const {
   for (const auto& [id, offset] : input_offsets_)
-    if (id == value) return static_cast<int64_t>(offset);
+    if (id == value) return static_cast<std::int64_t>(offset);
   return -1;
 }
 

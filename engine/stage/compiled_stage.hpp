@@ -21,19 +21,19 @@ class CompiledStage {
   const CompileOptions& options() const { return options_; }
   // Bytes of one block of activations, one of gradients, and of the workspace.
   const Layout& layout() const { return layout_; }
-  size_t cache_bytes() const { return cache_bytes_; }
+  std::size_t cache_bytes() const { return cache_bytes_; }
   // The microbatch's inputs (region `inputs`): where each of the model's inputs lies; -1 when this stage does not read it.
-  size_t input_bytes() const { return input_bytes_; }
-  int64_t input_offset(Value value) const;
-  int64_t positions_offset() const { return positions_offset_; }
+  std::size_t input_bytes() const { return input_bytes_; }
+  std::int64_t input_offset(Value value) const;
+  std::int64_t positions_offset() const { return positions_offset_; }
 
   // Messages: all values that cross a cut lie in one piece, in the order of the cut's receives and sends, and so do their gradients. The
   // bytes that come from the stage before and go to the next one; the other way go the gradients of those values that need one (none
   // where nothing below is trained).
-  size_t bytes_in() const { return bytes_in_; }
-  size_t bytes_out() const { return bytes_out_; }
-  size_t gradient_bytes_in() const { return gradient_bytes_in_; }    // from the next stage
-  size_t gradient_bytes_out() const { return gradient_bytes_out_; }  // to the stage before
+  std::size_t bytes_in() const { return bytes_in_; }
+  std::size_t bytes_out() const { return bytes_out_; }
+  std::size_t gradient_bytes_in() const { return gradient_bytes_in_; }    // from the next stage
+  std::size_t gradient_bytes_out() const { return gradient_bytes_out_; }  // to the stage before
   // What a microbatch needs of both.
   BlockBytes activation_block() const { return {layout_.activations, bytes_in_, bytes_out_}; }
   BlockBytes gradient_block() const { return {layout_.gradients, gradient_bytes_in_, gradient_bytes_out_}; }
@@ -41,11 +41,11 @@ class CompiledStage {
   bool keeps_values_out() const { return keeps_values_out_; }
   bool keeps_gradients_out() const { return keeps_gradients_out_; }
   BufferId output() const { return output_; }  // the graph's output; no_buffer unless this is the last stage that has it
-  size_t bytes(BufferId id) const { return buffers_[id].bytes; }
+  std::size_t bytes(BufferId id) const { return buffers_[id].bytes; }
   // When a program is through with a parameter: its gradient is written and the parameter itself is read for the last time. By
   // instruction. Parameters that the gradient does not reach never occur.
   struct Final {
-    size_t instruction;
+    std::size_t instruction;
     ParameterId parameter;
   };
   const std::vector<Final>& final_in_backward() const { return final_in_full_; }
@@ -73,10 +73,10 @@ class CompiledStage {
   Buffers buffers_;
   Program forward_, full_, input_, weight_;
   Layout layout_;
-  size_t cache_bytes_ = 0, input_bytes_ = 0;
-  int64_t positions_offset_ = -1;
-  std::vector<std::pair<Value, size_t>> input_offsets_;
-  size_t bytes_in_ = 0, bytes_out_ = 0, gradient_bytes_in_ = 0, gradient_bytes_out_ = 0;
+  std::size_t cache_bytes_ = 0, input_bytes_ = 0;
+  std::int64_t positions_offset_ = -1;
+  std::vector<std::pair<Value, std::size_t>> input_offsets_;
+  std::size_t bytes_in_ = 0, bytes_out_ = 0, gradient_bytes_in_ = 0, gradient_bytes_out_ = 0;
   bool keeps_values_out_ = false, keeps_gradients_out_ = false;
   std::vector<Final> final_in_full_, final_in_weight_;
   std::vector<ParameterId> without_gradient_;

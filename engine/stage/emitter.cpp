@@ -19,20 +19,20 @@ BufferId find(const std::map<Value, BufferId>& map, Value id) {
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, Buffers& buffers, ops::Type type, int64_t rows) : graph_(graph), buffers_(buffers), type_(type) {
+Emitter::Emitter(const Graph& graph, Buffers& buffers, ops::Type type, std::int64_t rows) : graph_(graph), buffers_(buffers), type_(type) {
   int parts = 1;
   for (const ValueInfo& info : graph.values()) parts = std::max(parts, info.row_parts);
   rows_ = (rows + parts - 1) / parts * parts;
 }
 
-BufferId Emitter::make(size_t bytes) { return buffers_.push_back({.bytes = bytes}); }
+BufferId Emitter::make(std::size_t bytes) { return buffers_.push_back({.bytes = bytes}); }
 
-size_t Emitter::value_bytes(Value id) const {
+std::size_t Emitter::value_bytes(Value id) const {
   const ValueInfo& info = graph_.values()[id];
-  return static_cast<size_t>(value_count(id)) * (info.kind == ValueKind::activation ? ops::size_of(type_) : 4);
+  return static_cast<std::size_t>(value_count(id)) * (info.kind == ValueKind::activation ? ops::size_of(type_) : 4);
 }
 
-int64_t Emitter::value_count(Value id) const {
+std::int64_t Emitter::value_count(Value id) const {
   const ValueInfo& info = graph_.values()[id];
   const std::int64_t count = (has_one_row(id) ? 1 : rows_ / info.row_parts) * info.width + info.fixed + info.square * rows_ * rows_;
   if (count < 0) throw ConfigError(fmt::format("{}: a microbatch of {} samples is too small for the program", info.name, rows_));
@@ -50,10 +50,11 @@ BufferId Emitter::take_row(Value id) {
   if (has_one_row(id)) return all;
   BufferId& taken = taken_rows_.try_emplace(id, no_buffer).first->second;
   if (taken != no_buffer) return taken;
-  const size_t bytes = value_bytes(id) / static_cast<size_t>(rows_);
+  const std::size_t bytes = value_bytes(id) / static_cast<std::size_t>(rows_);
   taken = make(bytes);
   targets_.forward->push_back({graph_.values()[id].name, "row", {all}, {taken}, [=, to = taken](const Run& run) {
-                                 run.stream.copy(run.at(to), run.as<std::byte>(all) + static_cast<size_t>(run.output_row) * bytes, bytes);
+                                 run.stream.copy(run.at(to), run.as<std::byte>(all) + static_cast<std::size_t>(run.output_row) * bytes,
+                                                 bytes);
                                }});
   return taken;
 }
@@ -68,22 +69,22 @@ BufferId Emitter::output() {
   return buffer;
 }
 
-BufferId Emitter::parameter(size_t k) const { return parameters_.at(node_->parameters[k]).first; }
+BufferId Emitter::parameter(std::size_t k) const { return parameters_.at(node_->parameters[k]).first; }
 
 bool Emitter::trains_node() const {
   return std::ranges::any_of(node_->parameters, [&](ParameterId id) { return !is_frozen(id); });
 }
 
-BufferId Emitter::parameter_gradient(size_t k) {
+BufferId Emitter::parameter_gradient(std::size_t k) {
   const ParameterId id = node_->parameters[k];
   if (!is_frozen(id)) return parameters_.at(id).second;
   if (!trains_node()) return no_buffer;
   BufferId& scratch = unwanted_.try_emplace({index_, k}, no_buffer).first->second;
-  if (scratch == no_buffer) scratch = make(static_cast<size_t>(graph_.parameters()[id].shape.count()) * sizeof(float));
+  if (scratch == no_buffer) scratch = make(static_cast<std::size_t>(graph_.parameters()[id].shape.count()) * sizeof(float));
   return scratch;
 }
 
-BufferId Emitter::saved(const std::string& name, size_t bytes) {
+BufferId Emitter::saved(const std::string& name, std::size_t bytes) {
   if (bytes == 0) return no_buffer;
   BufferId& buffer = saved_.try_emplace({index_, name}, no_buffer).first->second;
   if (buffer == no_buffer) buffer = make(bytes);
@@ -100,13 +101,13 @@ BufferId Emitter::constant(const std::string& name, const std::function<std::vec
   return buffer;
 }
 
-BufferId Emitter::cache(size_t bytes) {
+BufferId Emitter::cache(std::size_t bytes) {
   const BufferId buffer = make(bytes);
   place(buffer, Region::cache, cache_bytes_);
   return buffer;
 }
 
-void Emitter::place(BufferId id, Region region, size_t& end) {
+void Emitter::place(BufferId id, Region region, std::size_t& end) {
   BufferInfo& info = buffers_[id];
   info.region = region;
   info.offset = end;
@@ -128,7 +129,7 @@ void Emitter::begin_backward() {
   saved_ = by_forward_->saved;
 }
 
-GradientTarget Emitter::begin_gradient(size_t k, bool can_add) {
+GradientTarget Emitter::begin_gradient(std::size_t k, bool can_add) {
   if (!wants_gradient(k)) return {};
   const Value id = node_->inputs[k];
   GradientTarget target;
@@ -137,7 +138,7 @@ GradientTarget Emitter::begin_gradient(size_t k, bool can_add) {
   return target;
 }
 
-void Emitter::finish_gradient(size_t k, const GradientTarget& target) {
+void Emitter::finish_gradient(std::size_t k, const GradientTarget& target) {
   if (!target) return;
   const Value id = node_->inputs[k];
   if (target.add != no_buffer || gradient(id) == no_buffer)
@@ -146,13 +147,13 @@ void Emitter::finish_gradient(size_t k, const GradientTarget& target) {
     add_gradient(id, target.diff);
 }
 
-void Emitter::pass_gradient(size_t k) { give_gradient(k, output_gradient()); }
+void Emitter::pass_gradient(std::size_t k) { give_gradient(k, output_gradient()); }
 
 void Emitter::add_gradient(Value id, BufferId buffer) {
   const BufferId before = gradient(id);
   if (before == no_buffer) return set_gradient(id, buffer);
   const BufferId sum = make(value_bytes(id));
-  const int64_t count = value_count(id);
+  const std::int64_t count = value_count(id);
   input_half({before, buffer}, {sum},
              [=, type = type_](const Run& run) { ops::add(run.stream, type, run.at(before), run.at(buffer), run.at(sum), count); });
   set_gradient(id, sum);
@@ -172,14 +173,14 @@ void Emitter::input_half(std::vector<BufferId> reads, std::vector<BufferId> writ
 void Emitter::parameter_gradients(std::vector<BufferId> reads, std::vector<BufferId> also_writes, WeightBody body) {
   if (!trains_node()) return;
   std::vector<BufferId> writes, fresh;
-  for (size_t k = 0; k < node_->parameters.size(); ++k) {
+  for (std::size_t k = 0; k < node_->parameters.size(); ++k) {
     writes.push_back(parameter_gradient(k));
     if (is_frozen(node_->parameters[k])) continue;
     if (written_.insert(node_->parameters[k]).second) fresh.push_back(writes.back());
   }
   const auto trained = std::ranges::count_if(node_->parameters, [&](ParameterId id) { return !is_frozen(id); });
   const bool shared = static_cast<long>(fresh.size()) < trained;
-  std::vector<std::pair<BufferId, size_t>> clear;  // beside a shared weight: these start from zero
+  std::vector<std::pair<BufferId, std::size_t>> clear;  // beside a shared weight: these start from zero
   if (shared)
     for (BufferId id : fresh) clear.emplace_back(id, buffers_[id].bytes);
   writes.insert(writes.end(), also_writes.begin(), also_writes.end());

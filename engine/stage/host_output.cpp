@@ -6,7 +6,7 @@
 namespace ppengine::engine {
 
 std::span<float> HostOutput::read(const ops::Tensor& tensor, ops::Stream& stream) {
-  const auto count = static_cast<size_t>(tensor.count());
+  const auto count = static_cast<std::size_t>(tensor.count());
   const bool wide = tensor.type == ops::Type::f32;
   if (wide && device_->info().is_cpu) {
     stream.wait();
@@ -14,7 +14,7 @@ std::span<float> HostOutput::read(const ops::Tensor& tensor, ops::Stream& stream
   }
   host_.resize(count);
   const void* from = tensor.data;
-  const size_t bytes = count * sizeof(float);
+  const std::size_t bytes = count * sizeof(float);
   if (!wide) {
     if (wide_.bytes() < bytes) wide_ = ops::Buffer(device_, bytes, &counter_);
     ops::cast(stream, tensor.type, tensor.data, ops::Type::f32, wide_.data(), tensor.count());

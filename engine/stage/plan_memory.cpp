@@ -14,15 +14,15 @@ namespace {
 // Things that come and go, and how many there were at most.
 class Peak {
  public:
-  void add(uint32_t microbatch) {
+  void add(std::uint32_t microbatch) {
     alive_.insert(microbatch);
     peak_ = std::max(peak_, static_cast<int>(alive_.size()));
   }
-  void remove(uint32_t microbatch) { alive_.erase(microbatch); }
+  void remove(std::uint32_t microbatch) { alive_.erase(microbatch); }
   int peak() const { return peak_; }
 
  private:
-  std::set<uint32_t> alive_;
+  std::set<std::uint32_t> alive_;
   int peak_ = 0;
 };
 
@@ -37,13 +37,13 @@ BlockCount count_blocks(const schedules::Plan& plan, StageId of) {
   const bool ours_after = stage + 1 < plan.stages && plan.rank_of(stage + 1) == rank;
   const bool sends_forward = stage + 1 < plan.stages && !ours_after, sends_backward = stage > 0 && !ours_before;
   Peak activations, gradients;
-  std::set<uint32_t> computed, sent;  // weight gradients that are in, input gradients that are out
-  auto finish = [&](uint32_t microbatch) {
+  std::set<std::uint32_t> computed, sent;  // weight gradients that are in, input gradients that are out
+  auto finish = [&](std::uint32_t microbatch) {
     if (computed.contains(microbatch) && (!sends_backward || sent.contains(microbatch))) gradients.remove(microbatch);
   };
   for (const schedules::Action& action : plan.of(rank)) {
     const int at = action.stage;
-    const uint32_t microbatch = action.microbatch;
+    const std::uint32_t microbatch = action.microbatch;
     if (ours_before && at == stage - 1 && action.type == ActionType::forward) activations.add(microbatch);
     if (ours_after && at == stage + 1 && schedules::gives_input_gradient(action.type)) gradients.add(microbatch);
     if (at != stage) continue;

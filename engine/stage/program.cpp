@@ -27,12 +27,12 @@ void mark(IdVector<BufferId, unsigned>& uses, const Program& program, unsigned b
 
 struct Interval {
   BufferId id;
-  size_t begin, end;  // instructions, both included
+  std::size_t begin, end;  // instructions, both included
 };
 
 std::vector<Interval> intervals(const Program& program, const Buffers& buffers) {
   std::map<BufferId, Interval> found;
-  for (size_t i = 0; i < program.size(); ++i) {
+  for (std::size_t i = 0; i < program.size(); ++i) {
     auto touch = [&](BufferId id) {
       if (id == no_buffer || buffers[id].placed) return;
       auto [at, fresh] = found.try_emplace(id, Interval{id, i, i});
@@ -48,21 +48,21 @@ std::vector<Interval> intervals(const Program& program, const Buffers& buffers) 
 }
 
 // Largest first, each at the lowest offset that is free during its whole life.
-size_t place_workspace(Buffers& buffers, const Program& program) {
+std::size_t place_workspace(Buffers& buffers, const Program& program) {
   auto list = intervals(program, buffers);
   auto bytes = [&](const Interval& one) { return ops::align_up(buffers[one.id].bytes); };
   std::ranges::stable_sort(list, [&](const auto& a, const auto& b) { return bytes(a) > bytes(b); });
   std::vector<Interval> placed;
-  size_t peak = 0;
+  std::size_t peak = 0;
   for (const Interval& one : list) {
-    std::vector<std::pair<size_t, size_t>> taken;  // [begin, end) of those that live at the same time
+    std::vector<std::pair<std::size_t, std::size_t>> taken;  // [begin, end) of those that live at the same time
     for (const Interval& other : placed)
       if (other.begin <= one.end && one.begin <= other.end) {
-        const size_t offset = buffers[other.id].offset;
+        const std::size_t offset = buffers[other.id].offset;
         taken.emplace_back(offset, offset + bytes(other));
       }
     std::ranges::sort(taken);
-    size_t offset = 0;
+    std::size_t offset = 0;
     for (const auto& [begin, end] : taken) {
       if (offset + bytes(one) <= begin) break;
       offset = std::max(offset, end);
@@ -100,7 +100,7 @@ void execute_one(const Instruction& instruction, const Run& run) {
 }  // namespace
 
 void execute(const Program& program, const Run& run, const AfterInstruction& after) {
-  for (size_t i = 0; i < program.size(); ++i) {
+  for (std::size_t i = 0; i < program.size(); ++i) {
     execute_one(program[i], run);
     if (after) after(i);
   }
@@ -109,7 +109,7 @@ void execute(const Program& program, const Run& run, const AfterInstruction& aft
 void execute_together(const Program& first, const Run& first_run, const Program& second, const Run& second_run,
                       const AfterInstruction& after_second) {
   // Evenly mixed: after each instruction the program that is further behind goes on.
-  for (size_t i = 0, j = 0; i < first.size() || j < second.size();) {
+  for (std::size_t i = 0, j = 0; i < first.size() || j < second.size();) {
     const bool take_first = j == second.size() || (i < first.size() && i * second.size() <= j * first.size());
     if (take_first) {
       execute_one(first[i++], first_run);
@@ -132,7 +132,7 @@ Layout place_buffers(Buffers& buffers, const Program& forward, const Program& fu
     if (buffers[i].placed) continue;
     const bool from_forward = uses[i] & in_forward;
     const bool later = uses[i] & (in_full | in_input | in_weight);
-    size_t* size = nullptr;
+    std::size_t* size = nullptr;
     if (buffers[i].pinned || (from_forward && later))
       size = &layout.activations;
     else if ((uses[i] & in_input) && (uses[i] & in_weight))

@@ -17,7 +17,7 @@ class Communicator;
 namespace ppengine::engine {
 
 // The kinds of memory that an instruction can point into. Bases are set anew for each microbatch.
-enum class Region : uint8_t {
+enum class Region : std::uint8_t {
   activations,    // one block per live microbatch: from F until B or W
   values_in,      // beside it: what the stage before sends
   values_out,     // and what the next stage is sent
@@ -38,9 +38,9 @@ using BufferId = Id<struct BufferTag>;
 constexpr BufferId no_buffer;
 
 struct BufferInfo {
-  size_t bytes = 0;
+  std::size_t bytes = 0;
   Region region = Region::workspace;
-  size_t offset = 0;
+  std::size_t offset = 0;
   bool pinned = false;  // it stays in the activations whoever uses it; the offset is not decided
   bool placed = false;  // region and offset are final
 };
@@ -56,7 +56,7 @@ class Profile {
   std::function<void(const Instruction&, const Run&)> watch;  // called after each one, when it is done; may be empty
   struct Entry {
     double seconds = 0;
-    int64_t calls = 0;
+    std::int64_t calls = 0;
   };
   void add(const std::string& what, double seconds) {
     Entry& entry = entries_[what];
@@ -76,9 +76,9 @@ struct Run {
   std::byte* base[region_count];
   float loss_weight = 1.0f;              // one over the valid tokens of the global batch
   bool accumulate = false;               // weight gradients: add to what is there
-  uint64_t dropout_key = 0;              // of this step
-  int64_t first_sequence = 0;            // number of the microbatch's first sequence in the global batch
-  int64_t output_row = 0;                // of the microbatch's rows, the one whose output is wanted (CompileOptions::output_row)
+  std::uint64_t dropout_key = 0;         // of this step
+  std::int64_t first_sequence = 0;       // number of the microbatch's first sequence in the global batch
+  std::int64_t output_row = 0;           // of the microbatch's rows, the one whose output is wanted (CompileOptions::output_row)
   Profile* profile = nullptr;            // null: nothing is measured
   comm::Communicator* tensor = nullptr;  // the tensor-parallel ranks; null: none
   comm::Communicator* data = nullptr;    // the data-parallel ranks, for statistics of their microbatches together; null: each its own
@@ -105,7 +105,7 @@ struct Instruction {
 using Program = std::vector<Instruction>;
 
 // Called after an instruction has been submitted, with its number.
-using AfterInstruction = std::function<void(size_t instruction)>;
+using AfterInstruction = std::function<void(std::size_t instruction)>;
 
 void execute(const Program& program, const Run& run, const AfterInstruction& after = {});
 // Two programs on two streams, submitted by turns, so that the device works on both at once.
@@ -115,7 +115,7 @@ void execute_together(const Program& first, const Run& first_run, const Program&
 // Gives every buffer of the programs that is not placed yet its place. A buffer made by one program and used by another goes to the
 // region that lives so long; one that a single program uses lies in the workspace, where memory is reused as soon as nobody needs it.
 struct Layout {
-  size_t activations = 0, gradients = 0, workspace = 0;  // bytes of one block each
+  std::size_t activations = 0, gradients = 0, workspace = 0;  // bytes of one block each
 };
 // split: the programs I and W (may be empty); full: B (may be empty).
 Layout place_buffers(Buffers& buffers, const Program& forward, const Program& full, const Program& input, const Program& weight);

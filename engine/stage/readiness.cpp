@@ -62,7 +62,7 @@ GradientOrder gradient_order(const Graph& graph, const StageCut& cut) {
   const auto frozen = [&](ParameterId id) { return graph.parameters()[id].frozen; };
   for (NodeId i : needed_nodes(graph, cut, true, false, false)) {
     const auto& parameters = graph.nodes()[i].parameters;
-    for (size_t k = parameters.size(); k-- > 0;)
+    for (std::size_t k = parameters.size(); k-- > 0;)
       if (!frozen(parameters[k]) && placed.insert(parameters[k]).second) result.used.push_back(parameters[k]);
   }
   std::ranges::reverse(result.used);

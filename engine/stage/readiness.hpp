@@ -21,9 +21,9 @@ struct GradientOrder {
 // A table of which a batch touches few rows: the others' gradient is zero.
 struct RowTable {
   ParameterId parameter = {};
-  Value tokens = {};        // the model's input that names rows
-  int64_t first_token = 0;  // of row 0
-  int64_t rows = 0, width = 0;
+  Value tokens = {};             // the model's input that names rows
+  std::int64_t first_token = 0;  // of row 0
+  std::int64_t rows = 0, width = 0;
 };
 // Those of the stage that nothing else of it uses: an embedding, but not one whose table is the head's weight too.
 std::vector<RowTable> row_tables(const Graph& graph, const StageCut& cut);

@@ -11,7 +11,7 @@ namespace ppengine::engine {
 void CompiledStage::Builder::fold_residuals() {
   for (NodeId i : order) {
     if (!node(i).op->is_sum()) continue;
-    for (size_t k : {1, 0}) {
+    for (std::size_t k : {1, 0}) {
       const Value other = node(i).inputs[1 - k];
       const NodeId from = value(node(i).inputs[k]).producer;
       if (from < cut.begin || !node(from).op->adds_residual() || residuals[from]) continue;
@@ -53,7 +53,7 @@ void CompiledStage::Builder::compile_nodes() {
   }
 }
 
-BufferId CompiledStage::Builder::fixed(Region region, size_t offset, size_t bytes) {
+BufferId CompiledStage::Builder::fixed(Region region, std::size_t offset, std::size_t bytes) {
   const BufferId id = emit.make(bytes);
   stage.buffers_[id] = {bytes, region, offset, false, true};
   return id;
@@ -64,8 +64,9 @@ BufferId CompiledStage::Builder::pinned(BufferId id) {
   return id;
 }
 
-std::vector<size_t> CompiledStage::Builder::message_offsets(const std::vector<Value>& values, size_t& bytes, bool of_gradients) const {
-  std::vector<size_t> offsets;
+std::vector<std::size_t> CompiledStage::Builder::message_offsets(const std::vector<Value>& values, std::size_t& bytes,
+                                                                 bool of_gradients) const {
+  std::vector<std::size_t> offsets;
   bytes = 0;
   for (Value id : values) {
     offsets.push_back(bytes);
@@ -74,7 +75,7 @@ std::vector<size_t> CompiledStage::Builder::message_offsets(const std::vector<Va
   return offsets;
 }
 
-void CompiledStage::Builder::send_from(BufferId made, bool copied, Region region, size_t offset, Program& program) {
+void CompiledStage::Builder::send_from(BufferId made, bool copied, Region region, std::size_t offset, Program& program) {
   BufferInfo& source = info(made);
   if (!copied && !source.placed) {
     source.region = region;
@@ -82,7 +83,7 @@ void CompiledStage::Builder::send_from(BufferId made, bool copied, Region region
     source.placed = true;
     return;
   }
-  const size_t bytes = source.bytes;
+  const std::size_t bytes = source.bytes;
   const BufferId out = fixed(region, offset, bytes);
   program.push_back({"message", "copy", {made}, {out}, [=](const Run& run) { run.stream.copy(run.at(out), run.at(made), bytes); }});
 }
@@ -103,9 +104,9 @@ void CompiledStage::Builder::place_operands() {
     stage.input_bytes_ += ops::align_up(emit.value_bytes(id));
   }
   if (options.cache_capacity > 0) {
-    stage.positions_offset_ = static_cast<int64_t>(stage.input_bytes_);
+    stage.positions_offset_ = static_cast<std::int64_t>(stage.input_bytes_);
     // Positions, rows of rotary tables, and the pages of each sequence.
-    const size_t bytes = static_cast<size_t>(options.batch * (2 + options.pages_per_sequence())) * sizeof(int32_t);
+    const std::size_t bytes = static_cast<std::size_t>(options.batch * (2 + options.pages_per_sequence())) * sizeof(std::int32_t);
     emit.set_positions(fixed(Region::inputs, stage.input_bytes_, bytes));
     stage.input_bytes_ += ops::align_up(bytes);
   }
@@ -113,7 +114,7 @@ void CompiledStage::Builder::place_operands() {
   out_offsets = message_offsets(cut.sends, stage.bytes_out_);
   gradients_out = message_offsets(cut.receives, stage.gradient_bytes_out_, true);
   gradients_in = message_offsets(cut.sends, stage.gradient_bytes_in_, true);
-  for (size_t k = 0; k < cut.receives.size(); ++k) {
+  for (std::size_t k = 0; k < cut.receives.size(); ++k) {
     const Value id = cut.receives[k];
     emit.set_value(id, fixed(Region::values_in, in_offsets[k], emit.value_bytes(id)));
   }
@@ -128,7 +129,7 @@ void CompiledStage::Builder::emit_forward_of(NodeId i) {
 void CompiledStage::Builder::emit_forward() {
   emit.set_targets({&stage.forward_, nullptr, nullptr});
   for (NodeId i : order) emit_forward_of(i);
-  for (size_t k = 0; k < cut.sends.size(); ++k)
+  for (std::size_t k = 0; k < cut.sends.size(); ++k)
     send_from(emit.value(cut.sends[k]), false, Region::values_out, out_offsets[k], stage.forward_);
   const Value out = graph.output_value();
   const bool received = std::ranges::find(cut.receives, out) != cut.receives.end();

@@ -57,13 +57,13 @@ struct CompiledStage::Builder {
   std::vector<Final> find_finals(const Program& program) const;
 
   std::unique_ptr<CompiledNode>& compiled(NodeId i) { return stage.nodes_[i]; }
-  BufferId fixed(Region region, size_t offset, size_t bytes);
+  BufferId fixed(Region region, std::size_t offset, std::size_t bytes);
   BufferInfo& info(BufferId id) { return stage.buffers_[id]; }
   BufferId pinned(BufferId id);
   // The values of a cut one after the other: offsets, and the bytes of all.
-  std::vector<size_t> message_offsets(const std::vector<Value>& values, size_t& bytes, bool of_gradients = false) const;
+  std::vector<std::size_t> message_offsets(const std::vector<Value>& values, std::size_t& bytes, bool of_gradients = false) const;
   // What a program has made goes out in a message: made there in the first place, or copied where that cannot be.
-  void send_from(BufferId made, bool copied, Region region, size_t offset, Program& program);
+  void send_from(BufferId made, bool copied, Region region, std::size_t offset, Program& program);
   void emit_forward_of(NodeId i);
   // Runs the forward of a whole block again, into the backward's program.
   void emit_again(const std::vector<NodeId>& block, Program& into);
@@ -74,10 +74,10 @@ struct CompiledStage::Builder {
     BufferId weights, gradient;
   };
   std::vector<Operand> operands;
-  std::vector<size_t> in_offsets, out_offsets;      // of what the stage receives and sends, in a message of values
-  std::vector<size_t> gradients_out, gradients_in;  // of the same values' gradients in theirs
-  std::set<ParameterId> differentiated;             // parameters of the nodes that the gradient reaches
-  std::vector<std::pair<size_t, size_t>> again;     // ranges of instructions that run a forward again
+  std::vector<std::size_t> in_offsets, out_offsets;        // of what the stage receives and sends, in a message of values
+  std::vector<std::size_t> gradients_out, gradients_in;    // of the same values' gradients in theirs
+  std::set<ParameterId> differentiated;                    // parameters of the nodes that the gradient reaches
+  std::vector<std::pair<std::size_t, std::size_t>> again;  // ranges of instructions that run a forward again
 };
 
 }  // namespace ppengine::engine

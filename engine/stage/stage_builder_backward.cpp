@@ -13,8 +13,8 @@ namespace {
 
 // "transformer.h.3" for everything inside of block 3: up to the first name that is a number. Empty: not part of a block.
 std::string block_of(const std::string& module) {
-  for (size_t begin = 0; begin < module.size();) {
-    const size_t end = std::min(module.find('.', begin), module.size());
+  for (std::size_t begin = 0; begin < module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
     if (std::all_of(module.begin() + static_cast<long>(begin), module.begin() + static_cast<long>(end),
                     [](char c) { return c >= '0' && c <= '9'; }))
       return module.substr(0, end);
@@ -24,13 +24,13 @@ std::string block_of(const std::string& module) {
 }
 
 // Of a program that first runs some forward instructions again, drops those whose results nobody reads.
-void drop_unused(Program& program, size_t begin, size_t end, const Program* also_read_by) {
+void drop_unused(Program& program, std::size_t begin, std::size_t end, const Program* also_read_by) {
   std::set<BufferId> read;
   auto note = [&](const Instruction& one) { read.insert(one.reads.begin(), one.reads.end()); };
-  for (size_t i = end; i < program.size(); ++i) note(program[i]);
+  for (std::size_t i = end; i < program.size(); ++i) note(program[i]);
   if (also_read_by && also_read_by != &program) std::ranges::for_each(*also_read_by, note);
   read.erase(no_buffer);
-  for (size_t i = end; i-- > begin;) {
+  for (std::size_t i = end; i-- > begin;) {
     if (std::ranges::any_of(program[i].writes, [&](BufferId id) { return read.contains(id); }))
       note(program[i]), read.erase(no_buffer);
     else
@@ -42,7 +42,7 @@ void drop_unused(Program& program, size_t begin, size_t end, const Program* also
 
 void CompiledStage::Builder::emit_again(const std::vector<NodeId>& block, Program& into) {
   for (NodeId i : block) emit.forget(i);
-  const size_t begin = into.size();
+  const std::size_t begin = into.size();
   for (NodeId i : block) emit_forward_of(i);
   again.emplace_back(begin, into.size());
 }
@@ -51,11 +51,11 @@ void CompiledStage::Builder::emit_backward(Program& input_half, Program& weight_
   emit.begin_backward();
   emit.set_targets({&input_half, &input_half, &weight_half});
   again.clear();
-  for (size_t k = 0; k < cut.sends.size(); ++k)
+  for (std::size_t k = 0; k < cut.sends.size(); ++k)
     if (value(cut.sends[k]).needs_gradient)
       emit.set_gradient(cut.sends[k], fixed(Region::gradients_in, gradients_in[k], emit.value_bytes(cut.sends[k])));
   std::string current;
-  for (size_t at = order.size(); at-- > 0;) {
+  for (std::size_t at = order.size(); at-- > 0;) {
     const NodeId i = order[at];
     if (options.recompute) {
       const std::string block = block_of(node(i).module);
@@ -73,13 +73,13 @@ void CompiledStage::Builder::emit_backward(Program& input_half, Program& weight_
     compiled(i)->backward(emit);
     differentiated.insert(node(i).parameters.begin(), node(i).parameters.end());
   }
-  for (size_t k = again.size(); k-- > 0;) drop_unused(input_half, again[k].first, again[k].second, &weight_half);
-  for (size_t k = 0; k < cut.receives.size(); ++k) {
+  for (std::size_t k = again.size(); k-- > 0;) drop_unused(input_half, again[k].first, again[k].second, &weight_half);
+  for (std::size_t k = 0; k < cut.receives.size(); ++k) {
     const Value id = cut.receives[k];
     if (!value(id).needs_gradient) continue;
     const BufferId made = emit.gradient(id);
     if (made == no_buffer) {  // nothing here or later depends on it
-      const size_t bytes = emit.value_bytes(id);
+      const std::size_t bytes = emit.value_bytes(id);
       const BufferId out = fixed(Region::gradients_out, gradients_out[k], bytes);
       input_half.push_back({"message", "zero", {}, {out}, [=](const Run& run) { run.stream.zero(run.at(out), bytes); }});
     } else {  // a loss makes its gradient in the forward, when there is no block of gradients yet
@@ -104,7 +104,7 @@ std::vector<CompiledStage::Final> CompiledStage::Builder::find_finals(const Prog
     if (one.gradient == no_buffer) continue;  // frozen
     bool written = false;
     Final final{0, one.parameter};
-    for (size_t i = 0; i < program.size(); ++i) {
+    for (std::size_t i = 0; i < program.size(); ++i) {
       const auto& [reads, writes] = std::tie(program[i].reads, program[i].writes);
       const bool writes_it = std::ranges::find(writes, one.gradient) != writes.end();
       if (writes_it || std::ranges::find(reads, one.weights) != reads.end()) final.instruction = i;

@@ -25,7 +25,7 @@ const CompiledStage& StageRuntime::compiled(const Shape& shape) {
   return *(shapes_[shape] = std::move(made));
 }
 
-void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, int64_t length, Output output) {
+void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, std::int64_t length, Output output) {
   for (InFlight& here : flights_) {  // after an error: blocks that nobody gave back
     if (here.activations >= 0) activations_.release(here.activations, std::move(here.sent_activation));
     if (here.gradients >= 0) gradients_.release(here.gradients, std::move(here.sent_gradient));
@@ -34,7 +34,7 @@ void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, int64_
   for (const MicrobatchRange& range : microbatches)
     by_microbatch_.push_back(&compiled({range.count, range.length > 0 ? range.length : length, output}));
   BlockBytes activations, gradients;
-  size_t input_bytes = 0;
+  std::size_t input_bytes = 0;
   for (const auto& [key, shape] : shapes_) {
     activations.include(shape->activation_block());
     if (options_.compile.training) gradients.include(shape->gradient_block());
@@ -55,14 +55,14 @@ void StageRuntime::prepare(std::span<const MicrobatchRange> microbatches, int64_
   weight_gradients_ = 0;
 }
 
-size_t StageRuntime::workspace_bytes() const {
-  size_t most = 0;
+std::size_t StageRuntime::workspace_bytes() const {
+  std::size_t most = 0;
   for (const auto& [key, shape] : shapes_) most = std::max(most, shape->layout().workspace);
   return most;
 }
 
 std::byte* StageRuntime::input(int microbatch, Value value) const {
-  const int64_t offset = shape(microbatch).input_offset(value);
+  const std::int64_t offset = shape(microbatch).input_offset(value);
   return offset < 0 ? nullptr : inputs(microbatch) + offset;
 }
 
@@ -132,7 +132,7 @@ Run StageRuntime::start(int microbatch, ops::Stream& stream, const ops::Buffer& 
   give(Region::workspace, workspace.at(0));
   give(Region::inputs, inputs(microbatch));
   give(Region::cache, cache_.at(0));
-  give(Region::results, results_.at(static_cast<size_t>(microbatch) * sizeof(float)));
+  give(Region::results, results_.at(static_cast<std::size_t>(microbatch) * sizeof(float)));
   if (const Sharding* sharding = model_.sharding()) {
     give(Region::parameters, sharding->parameters(id_));
     give(Region::parameter_gradients, reinterpret_cast<std::byte*>(sharding->gradients(id_)));

@@ -33,12 +33,12 @@ class StageRuntime {
 
   // Compiles for the microbatches' shapes where that has not happened yet, makes room for them, and begins with none in flight. What is in
   // the cache stays.
-  void prepare(std::span<const MicrobatchRange> microbatches, int64_t length, Output output);
-  size_t workspace_bytes() const;  // of the shape that needs most
-  size_t block_bytes() const { return activations_.bytes() + gradients_.bytes(); }
-  size_t cache_bytes() const { return cache_.bytes(); }
+  void prepare(std::span<const MicrobatchRange> microbatches, std::int64_t length, Output output);
+  std::size_t workspace_bytes() const;  // of the shape that needs most
+  std::size_t block_bytes() const { return activations_.bytes() + gradients_.bytes(); }
+  std::size_t cache_bytes() const { return cache_.bytes(); }
 
-  const CompiledStage& shape(int microbatch) const { return *by_microbatch_[static_cast<size_t>(microbatch)]; }
+  const CompiledStage& shape(int microbatch) const { return *by_microbatch_[static_cast<std::size_t>(microbatch)]; }
   // Where an input of the model lies for a microbatch; null when the stage does not read it.
   std::byte* input(int microbatch, Value value) const;
   std::byte* positions(int microbatch) const;              // of a stage with a cache: Emitter::positions()
@@ -77,13 +77,13 @@ class StageRuntime {
     bool weights_done = false;  // B or W has run
   };
   struct Shape {
-    int64_t sequences, length;  // of a microbatch
+    std::int64_t sequences, length;  // of a microbatch
     Output output;
     auto operator<=>(const Shape&) const = default;
   };
   const CompiledStage& compiled(const Shape& shape);
-  std::byte* inputs(int microbatch) const { return inputs_.at(static_cast<size_t>(microbatch) * input_stride_); }
-  InFlight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
+  std::byte* inputs(int microbatch) const { return inputs_.at(static_cast<std::size_t>(microbatch) * input_stride_); }
+  InFlight& flight(int microbatch) { return flights_[static_cast<std::size_t>(microbatch)]; }
   void end_gradients(InFlight& flight);
 
   ModelRank& model_;
@@ -95,7 +95,7 @@ class StageRuntime {
   std::vector<const CompiledStage*> by_microbatch_;
   BlockPool activations_, gradients_;
   ops::Buffer inputs_, results_, cache_;
-  size_t input_stride_ = 0;
+  std::size_t input_stride_ = 0;
   std::vector<InFlight> flights_;
   int weight_gradients_ = 0;
 };

@@ -21,9 +21,11 @@ constexpr float epsilon = std::numeric_limits<float>::epsilon();
 
 AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole)
     : model_(model), options_(options), whole_(whole) {
-  const auto room = [&](int64_t count) { return ops::Buffer(model.device(), static_cast<size_t>(count) * sizeof(float), &model.memory()); };
+  const auto room = [&](std::int64_t count) {
+    return ops::Buffer(model.device(), static_cast<std::size_t>(count) * sizeof(float), &model.memory());
+  };
   ops::Stream stream(model.device());
-  int64_t largest = 1, side = 1;
+  std::int64_t largest = 1, side = 1;
   for (StageId stage : model.stages())
     for (const ParameterRange& range : model.parameters(stage).ranges()) {
       if (!model.parameters(stage).bucket_of(range).reduced()) continue;  // never gets a gradient
@@ -53,7 +55,7 @@ AdafactorUpdates::AdafactorUpdates(ModelRank& model, const OptimizerOptions& opt
 
 // The means of the squared gradient move towards it by `weight`.
 void AdafactorUpdates::add_means(ops::Stream& stream, Means& means, const float* gradient, double gradient_scale, float weight) {
-  const int64_t count = means.rows * means.columns;
+  const std::int64_t count = means.rows * means.columns;
   const auto square = static_cast<float>(gradient_scale * gradient_scale);
   ops::multiply(stream, ops::Type::f32, gradient, gradient, squares_.data(), count);
   if (!means.column.data()) return ops::adafactor_average(stream, means.row.as<float>(), squares_.as<float>(), count, square, weight);
@@ -65,7 +67,7 @@ void AdafactorUpdates::add_means(ops::Stream& stream, Means& means, const float*
   ops::adafactor_average(stream, means.row.as<float>(), sums_.as<float>(), means.rows, square / static_cast<float>(means.columns), weight);
 }
 
-double AdafactorUpdates::sum_of_squares(ops::Stream& stream, const float* values, int64_t count) {
+double AdafactorUpdates::sum_of_squares(ops::Stream& stream, const float* values, std::int64_t count) {
   float squares = 0;
   ops::sum_squares(stream, values, scratch_.as<float>(), count, scratch_.at(ops::buffer_alignment));
   stream.copy(&squares, scratch_.data(), sizeof squares);
@@ -79,13 +81,13 @@ std::vector<double> AdafactorUpdates::squares_of_values(ops::Stream& stream, Sta
   for (ParameterId id : bucket.parameters) {
     const ParameterPiece* const piece = whole_.piece_of(stage, id);
     const float* const values = store.values() + store.value_begin(bucket) + (piece ? piece->local - store.local_begin(bucket) : 0);
-    squares.push_back(piece ? sum_of_squares(stream, values, static_cast<int64_t>(piece->count)) : 0.0);
+    squares.push_back(piece ? sum_of_squares(stream, values, static_cast<std::int64_t>(piece->count)) : 0.0);
   }
   whole_.sum(squares);
   return squares;
 }
 
-void AdafactorUpdates::update(ops::Stream& stream, StageId stage, size_t number, int64_t step, double lr, double gradient_scale) {
+void AdafactorUpdates::update(ops::Stream& stream, StageId stage, std::size_t number, std::int64_t step, double lr, double gradient_scale) {
   const ParameterStore& store = model_.parameters(stage);
   const Bucket& bucket = store.buckets()[number];
   if (!bucket.reduced()) return;
@@ -93,10 +95,10 @@ void AdafactorUpdates::update(ops::Stream& stream, StageId stage, size_t number,
   const double rate = std::min(lr, 1.0 / std::sqrt(double(step)));
   whole_.open(stream, stage, number, store.gradients() + store.gradient_begin(bucket));
   const std::vector<double> squares = squares_of_values(stream, stage, bucket);
-  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
     const ParameterId id = bucket.parameters[i];
     Means& means = means_.at({stage, id});
-    const int64_t count = means.rows * means.columns;
+    const std::int64_t count = means.rows * means.columns;
     const float* const gradient = whole_.whole(stream, id);
     add_means(stream, means, gradient, gradient_scale, weight);
     if (means.column.data()) ops::sum(stream, means.row.as<float>(), sums_.as<float>(), means.rows, scratch_.at(ops::buffer_alignment));
@@ -125,8 +127,8 @@ std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, StageId stage) 
     double mean = 0;
     for (float one : row) mean += double(one) / double(row.size());
     std::vector<float> moments(row.size() * column.size());
-    for (size_t i = 0; i < row.size(); ++i)
-      for (size_t j = 0; j < column.size(); ++j)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      for (std::size_t j = 0; j < column.size(); ++j)
         moments[i * column.size() + j] = mean > 0 ? static_cast<float>(double(row[i]) * column[j] / mean) : 0.0f;
     whole_.put(stage, key.second, moments, flat);
   }
@@ -135,7 +137,7 @@ std::vector<float> AdafactorUpdates::expand(ops::Stream& stream, StageId stage) 
 
 void AdafactorUpdates::collect(ops::Stream& stream, StageId stage, const float* flat) {
   const ParameterStore& store = model_.parameters(stage);
-  for (size_t bucket = 0; bucket < store.buckets().size(); ++bucket) {
+  for (std::size_t bucket = 0; bucket < store.buckets().size(); ++bucket) {
     if (!store.buckets()[bucket].reduced()) continue;
     whole_.open(stream, stage, bucket, flat + store.local_begin(store.buckets()[bucket]));
     for (ParameterId id : store.buckets()[bucket].parameters) collect(stream, means_.at({stage, id}), whole_.whole(stream, id));
@@ -143,7 +145,7 @@ void AdafactorUpdates::collect(ops::Stream& stream, StageId stage, const float* 
 }
 
 void AdafactorUpdates::collect(ops::Stream& stream, const Means& means, const float* moments) {
-  const auto rows = static_cast<size_t>(means.rows), columns = static_cast<size_t>(means.columns);
+  const auto rows = static_cast<std::size_t>(means.rows), columns = static_cast<std::size_t>(means.columns);
   if (!means.column.data()) {
     stream.copy(means.row.data(), moments, means.row.bytes());
     return stream.wait();
@@ -152,8 +154,8 @@ void AdafactorUpdates::collect(ops::Stream& stream, const Means& means, const fl
   stream.copy(from.data(), moments, from.size() * sizeof(float));
   stream.wait();
   std::vector<double> row(rows), column(columns);
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t j = 0; j < columns; ++j) row[i] += from[i * columns + j], column[j] += from[i * columns + j];
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) row[i] += from[i * columns + j], column[j] += from[i * columns + j];
   std::vector<float> row_means(rows), column_means(columns);
   std::ranges::transform(row, row_means.begin(), [&](double sum) { return static_cast<float>(sum / double(columns)); });
   std::ranges::transform(column, column_means.begin(), [&](double sum) { return static_cast<float>(sum / double(rows)); });

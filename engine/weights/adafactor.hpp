@@ -14,7 +14,7 @@ class AdafactorUpdates {
  public:
   AdafactorUpdates(ModelRank& model, const OptimizerOptions& options, WholeParameters& whole);
 
-  void update(ops::Stream& stream, StageId stage, size_t bucket, int64_t step, double lr, double gradient_scale);
+  void update(ops::Stream& stream, StageId stage, std::size_t bucket, std::int64_t step, double lr, double gradient_scale);
   // The second moments that the means stand for, at the places of this rank's parts of the stage; and back (from the device's memory). Row
   // and column means of these are the means themselves.
   std::vector<float> expand(ops::Stream& stream, StageId stage) const;
@@ -23,11 +23,11 @@ class AdafactorUpdates {
  private:
   struct Means {
     ops::Buffer row, column;  // column: empty for a vector, whose row has all elements
-    int64_t rows = 1, columns = 1;
+    std::int64_t rows = 1, columns = 1;
   };
   void add_means(ops::Stream& stream, Means& means, const float* gradient, double gradient_scale, float weight);
   void collect(ops::Stream& stream, const Means& means, const float* moments);
-  double sum_of_squares(ops::Stream& stream, const float* values, int64_t count);
+  double sum_of_squares(ops::Stream& stream, const float* values, std::int64_t count);
   // Of a bucket's parameters, each over all ranks.
   std::vector<double> squares_of_values(ops::Stream& stream, StageId stage, const Bucket& bucket);
 

@@ -8,21 +8,22 @@
 
 namespace ppengine::engine {
 
-std::vector<std::vector<size_t>> assign_buckets(std::span<const BucketItem> items, std::span<const size_t> caps, BucketOrder order) {
+std::vector<std::vector<std::size_t>> assign_buckets(std::span<const BucketItem> items, std::span<const std::size_t> caps,
+                                                     BucketOrder order) {
   PPENGINE_ASSERT(!caps.empty());
   struct Open {
-    std::vector<size_t> items;
-    size_t bytes = 0, cap = 0;  // cap: which one of the list
+    std::vector<std::size_t> items;
+    std::size_t bytes = 0, cap = 0;  // cap: which one of the list
   };
   std::map<int, Open> open;
-  std::vector<std::vector<size_t>> closed;
+  std::vector<std::vector<std::size_t>> closed;
   const auto close = [&](Open& one) {
     closed.push_back(std::move(one.items));
     one.items.clear();
     one.bytes = 0;
     one.cap = std::min(one.cap + 1, caps.size() - 1);
   };
-  for (size_t i = 0; i < items.size(); ++i) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
     Open& one = open[items[i].key];
     one.items.push_back(i);
     one.bytes += items[i].bytes;
@@ -38,7 +39,7 @@ std::vector<std::vector<size_t>> assign_buckets(std::span<const BucketItem> item
 }
 
 FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& options, int shards) {
-  const auto padded = [&](size_t count) { return ops::align_up(count, flat_alignment); };
+  const auto padded = [&](std::size_t count) { return ops::align_up(count, flat_alignment); };
   std::vector<BucketItem> reduced;
   std::vector<const FlatItem*> order, rest;
   for (const FlatItem& item : items) {
@@ -57,14 +58,14 @@ FlatLayout make_layout(std::span<const FlatItem> items, const BucketOptions& opt
       layout.count = padded(layout.count + item->count);
       bucket.parameters.push_back(item->id);
     }
-    layout.count = bucket.end = ops::align_up(layout.count, flat_alignment * static_cast<size_t>(shards));
+    layout.count = bucket.end = ops::align_up(layout.count, flat_alignment * static_cast<std::size_t>(shards));
     layout.buckets.push_back(std::move(bucket));
   };
   const auto caps = options.effective();
   for (const auto& bucket : assign_buckets(reduced, caps, BucketOrder::by_closing)) {
     std::vector<const FlatItem*> members;
     members.reserve(bucket.size());
-    for (size_t i : bucket) members.push_back(order[i]);
+    for (std::size_t i : bucket) members.push_back(order[i]);
     add(members);
   }
   layout.reduced = layout.count;

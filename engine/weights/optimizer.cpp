@@ -46,15 +46,15 @@ LrShape parse_lr_schedule(std::string_view name) {
   throw ConfigError(fmt::format("unknown learning-rate schedule '{}': use constant, cosine or wsd", name));
 }
 
-double LrSchedule::at(int64_t step) const {
+double LrSchedule::at(std::int64_t step) const {
   if (step <= warmup) return peak * double(step) / double(warmup);
   if (shape == LrShape::constant) return peak;
   if (shape == LrShape::wsd) {
-    const int64_t falling = step - (steps - decay);  // from 1
+    const std::int64_t falling = step - (steps - decay);  // from 1
     if (falling <= 0 || decay <= 0) return peak;
     return peak + (minimum - peak) * std::min(1.0, double(falling) / double(decay));
   }
-  const double progress = double(step - 1 - warmup) / double(std::max<int64_t>(1, steps - warmup));
+  const double progress = double(step - 1 - warmup) / double(std::max<std::int64_t>(1, steps - warmup));
   return minimum + (peak - minimum) * 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, progress)));
 }
 
@@ -84,7 +84,7 @@ Optimizer::Optimizer(ModelRank& model, const OptimizerOptions& options, comm::Co
       if (ranges.empty() || ranges.back().decay != decay || apart) ranges.push_back({piece.local, 0, decay});
       ranges.back().count = ops::align_up(piece.local + piece.count, flat_alignment) - ranges.back().offset;
     }
-    for (size_t i = 0; !adafactor_ && i < state_names().size(); ++i) {
+    for (std::size_t i = 0; !adafactor_ && i < state_names().size(); ++i) {
       stage.state.emplace_back(
           model.device(), std::max(parameters.local_trained_count(), flat_alignment) * ops::size_of(options.state_type), &model.memory());
       stream.zero(stage.state.back().data(), stage.state.back().bytes());
@@ -111,7 +111,7 @@ const Optimizer::Stage& Optimizer::find(StageId stage) const {
   return *found;
 }
 
-float* Optimizer::state(StageId stage, size_t which) {
+float* Optimizer::state(StageId stage, std::size_t which) {
   if (adafactor_) {
     ops::Stream stream(model_.device());
     const std::vector<float> flat = adafactor_->expand(stream, stage);
@@ -122,15 +122,15 @@ float* Optimizer::state(StageId stage, size_t which) {
   }
   const ops::Buffer& kept = find(stage).state[which];
   if (options_.state_type == ops::Type::f32) return kept.as<float>();
-  const size_t count = kept.bytes() / ops::size_of(options_.state_type);
+  const std::size_t count = kept.bytes() / ops::size_of(options_.state_type);
   if (wide_.bytes() < count * sizeof(float)) wide_ = ops::Buffer(model_.device(), count * sizeof(float), &model_.memory());
   ops::Stream stream(model_.device());
-  ops::cast(stream, options_.state_type, kept.data(), ops::Type::f32, wide_.data(), static_cast<int64_t>(count));
+  ops::cast(stream, options_.state_type, kept.data(), ops::Type::f32, wide_.data(), static_cast<std::int64_t>(count));
   stream.wait();
   return wide_.as<float>();
 }
 
-void Optimizer::store_state(StageId stage, size_t which) {
+void Optimizer::store_state(StageId stage, std::size_t which) {
   if (adafactor_) {
     ops::Stream stream(model_.device());
     return adafactor_->collect(stream, stage, wide_.as<float>());
@@ -139,14 +139,14 @@ void Optimizer::store_state(StageId stage, size_t which) {
   const ops::Buffer& kept = find(stage).state[which];
   ops::Stream stream(model_.device());
   ops::cast(stream, ops::Type::f32, wide_.data(), options_.state_type, kept.data(),
-            static_cast<int64_t>(kept.bytes() / ops::size_of(options_.state_type)));
+            static_cast<std::int64_t>(kept.bytes() / ops::size_of(options_.state_type)));
   stream.wait();
 }
 
 void Optimizer::step(ops::Stream& stream, double lr, double gradient_scale) {
   begin_step();
   for (const Stage& stage : stages_)
-    for (size_t bucket = 0; bucket < stage.buckets.size(); ++bucket) update(stream, stage.index, bucket, lr, gradient_scale);
+    for (std::size_t bucket = 0; bucket < stage.buckets.size(); ++bucket) update(stream, stage.index, bucket, lr, gradient_scale);
 }
 
 void Optimizer::adamw(ops::Stream& stream, const Stage& stage, const Range& range, float* values, const float* gradients, void* copy,
@@ -158,8 +158,8 @@ void Optimizer::adamw(ops::Stream& stream, const Stage& stage, const Range& rang
                             range.decay,
                             steps_,
                             static_cast<float>(gradient_scale)};
-  const auto count = static_cast<int64_t>(range.count);
-  const size_t at = range.offset * ops::size_of(options_.state_type);
+  const auto count = static_cast<std::int64_t>(range.count);
+  const std::size_t at = range.offset * ops::size_of(options_.state_type);
   if (options_.state_type == ops::Type::f32)
     ops::adamw(stream, step, values, gradients, stage.state[0].as<float>() + range.offset, stage.state[1].as<float>() + range.offset, copy,
                count);
@@ -167,7 +167,7 @@ void Optimizer::adamw(ops::Stream& stream, const Stage& stage, const Range& rang
     ops::adamw_narrow(stream, step, values, gradients, stage.state[0].at(at), stage.state[1].at(at), copy, count);
 }
 
-void Optimizer::update(ops::Stream& stream, StageId index, size_t bucket, double lr, double gradient_scale) {
+void Optimizer::update(ops::Stream& stream, StageId index, std::size_t bucket, double lr, double gradient_scale) {
   const Stage& stage = find(index);
   ParameterStore& parameters = model_.parameters(index);
   if (!stage.buckets[bucket].empty()) parameters.set_gathered(false);
@@ -175,12 +175,12 @@ void Optimizer::update(ops::Stream& stream, StageId index, size_t bucket, double
   if (adafactor_) return adafactor_->update(stream, index, bucket, steps_, lr, gradient_scale);
   if (muon_ && muon_->update(stream, index, bucket, stage.state[0].as<float>(), lr, gradient_scale)) parameters.set_gathered(false);
   for (const Range& range : stage.buckets[bucket]) {
-    const size_t in_part = range.offset - parameters.local_begin(whole), element = ops::size_of(parameters.compute_type());
+    const std::size_t in_part = range.offset - parameters.local_begin(whole), element = ops::size_of(parameters.compute_type());
     float* const values = parameters.values() + parameters.value_begin(whole) + in_part;
     float* const gradients = parameters.gradients() + parameters.gradient_begin(whole) + in_part;
     std::byte* const copies = static_cast<std::byte*>(parameters.compute_copy());
     void* const copy = copies ? copies + (parameters.compute_begin(whole) + in_part) * element : nullptr;
-    const auto count = static_cast<int64_t>(range.count);
+    const auto count = static_cast<std::int64_t>(range.count);
     if (options_.kind != OptimizerKind::sgd) {
       adamw(stream, stage, range, values, gradients, copy, lr, gradient_scale);
     } else {

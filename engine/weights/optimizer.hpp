@@ -32,23 +32,23 @@ class Optimizer {
   void step(ops::Stream& stream, double lr, double gradient_scale);
   // The same bucket by bucket: begin_step, then every bucket of every stage once, in any order.
   void begin_step() { ++steps_; }
-  void update(ops::Stream& stream, StageId stage, size_t bucket, double lr, double gradient_scale);
+  void update(ops::Stream& stream, StageId stage, std::size_t bucket, double lr, double gradient_scale);
   // Whether ranks wait for each other in an update: then all that share a stage update its buckets in one order.
   bool meets_ranks() const;
-  int64_t steps() const { return steps_; }  // updates so far
-  void set_steps(int64_t steps) { steps_ = steps; }
+  std::int64_t steps() const { return steps_; }  // updates so far
+  void set_steps(std::int64_t steps) { steps_ = steps; }
 
   const OptimizerOptions& options() const { return options_; }
   // The state that a checkpoint holds beside each parameter: "exp_avg", "exp_avg_sq" or "momentum_buffer".
   std::vector<std::string> state_names() const;
   // In f32: itself, or where it is kept otherwise a copy until the next call, which store_state puts back (all ranks that share the stage
   // call it).
-  float* state(StageId stage, size_t which);
-  void store_state(StageId stage, size_t which);
+  float* state(StageId stage, std::size_t which);
+  void store_state(StageId stage, std::size_t which);
 
  private:
   struct Range {  // of this rank's parts, with one weight decay
-    size_t offset, count;
+    std::size_t offset, count;
     float decay;
   };
   struct Stage {
@@ -62,7 +62,7 @@ class Optimizer {
   ModelRank& model_;
   OptimizerOptions options_;
   std::vector<Stage> stages_;
-  int64_t steps_ = 0;
+  std::int64_t steps_ = 0;
   ops::Buffer wide_;                        // of state(), where it is kept narrower
   std::unique_ptr<WholeParameters> whole_;  // null: parts are enough
   std::unique_ptr<MuonUpdates> muon_;       // null: another optimizer

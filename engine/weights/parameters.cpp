@@ -17,9 +17,9 @@ namespace ppengine::engine {
 namespace {
 
 // A standard normal number for each (key, pair of indices): Box and Muller on two hashed uniforms.
-void fill_normal(uint64_t key, float scale, std::span<float> out, size_t begin, size_t end) {
-  for (size_t i = begin & ~size_t{1}; i < end; i += 2) {
-    const uint64_t bits = mix(key + i);
+void fill_normal(std::uint64_t key, float scale, std::span<float> out, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin & ~std::size_t{1}; i < end; i += 2) {
+    const std::uint64_t bits = mix(key + i);
     const float u = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f, v = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
     const float radius = scale * std::sqrt(-2.0f * std::log(u)), angle = 2.0f * std::numbers::pi_v<float> * v;
     if (i >= begin) out[i] = radius * std::cos(angle);
@@ -29,35 +29,35 @@ void fill_normal(uint64_t key, float scale, std::span<float> out, size_t begin, 
 
 // body(begin, end) over parts of [0, count), on all cores where there is enough to do.
 template <class Body>
-void in_parallel(size_t count, size_t elements, const Body& body) {
-  const size_t threads = elements < (1u << 18) ? 1 : std::max(1u, std::thread::hardware_concurrency());
+void in_parallel(std::size_t count, std::size_t elements, const Body& body) {
+  const std::size_t threads = elements < (1u << 18) ? 1 : std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> workers;
-  for (size_t t = 1; t < threads; ++t) workers.emplace_back([&, t] { body(count * t / threads, count * (t + 1) / threads); });
-  body(size_t{0}, count / threads);
+  for (std::size_t t = 1; t < threads; ++t) workers.emplace_back([&, t] { body(count * t / threads, count * (t + 1) / threads); });
+  body(std::size_t{0}, count / threads);
 }
 
-void make_initial(const ParameterInfo& info, uint64_t seed, std::span<float> out) {
+void make_initial(const ParameterInfo& info, std::uint64_t seed, std::span<float> out) {
   if (info.init == Init::uniform) {
-    const uint64_t from = mix(seed) ^ hash_text(info.name);
-    for (size_t i = 0; i < out.size(); ++i) out[i] = info.scale * ((static_cast<float>(mix(from + i) >> 40) + 0.5f) * 0x1p-23f - 1.0f);
+    const std::uint64_t from = mix(seed) ^ hash_text(info.name);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = info.scale * ((static_cast<float>(mix(from + i) >> 40) + 0.5f) * 0x1p-23f - 1.0f);
     return;
   }
   if (info.init != Init::normal) {
     std::ranges::fill(out, info.init == Init::ones ? 1.0f : 0.0f);
     return;
   }
-  const uint64_t key = mix(seed) ^ hash_text(info.name);
-  in_parallel(out.size(), out.size(), [&](size_t begin, size_t end) { fill_normal(key, info.scale, out, begin, end); });
+  const std::uint64_t key = mix(seed) ^ hash_text(info.name);
+  in_parallel(out.size(), out.size(), [&](std::size_t begin, std::size_t end) { fill_normal(key, info.scale, out, begin, end); });
 }
 
 // to[columns,rows] = from[rows,columns], in tiles that stay in the cache.
-void transpose(const float* from, float* to, size_t rows, size_t columns) {
-  constexpr size_t tile = 16;
-  in_parallel((columns + tile - 1) / tile, rows * columns, [=](size_t begin, size_t end) {
-    for (size_t c = begin * tile; c < std::min(columns, end * tile); c += tile)
-      for (size_t r = 0; r < rows; r += tile)
-        for (size_t j = c; j < std::min(columns, c + tile); ++j)
-          for (size_t i = r; i < std::min(rows, r + tile); ++i) to[j * rows + i] = from[i * columns + j];
+void transpose(const float* from, float* to, std::size_t rows, std::size_t columns) {
+  constexpr std::size_t tile = 16;
+  in_parallel((columns + tile - 1) / tile, rows * columns, [=](std::size_t begin, std::size_t end) {
+    for (std::size_t c = begin * tile; c < std::min(columns, end * tile); c += tile)
+      for (std::size_t r = 0; r < rows; r += tile)
+        for (std::size_t j = c; j < std::min(columns, c + tile); ++j)
+          for (std::size_t i = r; i < std::min(rows, r + tile); ++i) to[j * rows + i] = from[i * columns + j];
   });
 }
 
@@ -84,7 +84,7 @@ FlatLayout plain_layout(const Graph& graph, const std::vector<ParameterId>& ids)
   for (const bool packed : {false, true})  // packed ones last
     for (ParameterId id : ids) {
       const ParameterInfo& info = graph.parameters()[id];
-      if (info.is_packed() == packed) items.push_back({id, static_cast<size_t>(info.shape.count()), info.frozen ? -1 : 0});
+      if (info.is_packed() == packed) items.push_back({id, static_cast<std::size_t>(info.shape.count()), info.frozen ? -1 : 0});
     }
   return make_layout(items, {.caps = {SIZE_MAX}});
 }
@@ -95,7 +95,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
   const bool packed = weights.format != ops::WeightFormat::f32;
   PPENGINE_ASSERT(!packed || (!training && !sharded() && compute == ops::Type::f32));
   value_count_ = layout_.count;
-  size_t bucket = 0, packed_bytes = 0;
+  std::size_t bucket = 0, packed_bytes = 0;
   bool behind = false;  // the values: packed ones, of which a stage may have no others
   for (const FlatPlace& place : layout_.places) {
     while (place.offset >= layout_.buckets[bucket].end) ++bucket;
@@ -117,8 +117,9 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
     if (apart) packed_bytes += ops::align_up(range.compute_bytes);
     ranges_.push_back(range);
     const Bucket& in = layout_.buckets[bucket];
-    const size_t begin = in.begin + local_count(in) * static_cast<size_t>(shard_.rank), end = begin + local_count(in);  // this rank's part
-    const size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
+    const std::size_t begin = in.begin + local_count(in) * static_cast<std::size_t>(shard_.rank),
+                      end = begin + local_count(in);  // this rank's part
+    const std::size_t first = std::max(begin, place.offset), last = std::min(end, place.offset + place.count);
     if (first < last) pieces_.push_back({ranges_.size() - 1, first - place.offset, local_begin(in) + first - begin, last - first});
   }
   const auto room = [&](bool whole) { return whole ? layout_.count : local_count(); };
@@ -127,7 +128,7 @@ ParameterStore::ParameterStore(const std::shared_ptr<ops::Device>& device, const
   else
     values_ = ops::Buffer(device, packed_bytes > 0 ? packed_bytes : room(whole_values()) * sizeof(float), counter);
   if (training) {
-    const size_t trained = shard_.whole_gradients ? trained_count() : local_trained_count();
+    const std::size_t trained = shard_.whole_gradients ? trained_count() : local_trained_count();
     gradients_ = ops::Buffer(device, std::max(trained, flat_alignment) * sizeof(float), counter);
   }
   if (compute != ops::Type::f32) copy_ = ops::Buffer(device, room(shard_.whole_weights) * ops::size_of(compute), counter);
@@ -147,20 +148,20 @@ const ParameterRange* ParameterStore::find(ParameterId id) const {
   return found == ranges_.end() ? nullptr : &*found;
 }
 
-std::vector<std::pair<size_t, size_t>> ParameterStore::gaps() const {
-  std::vector<std::pair<size_t, size_t>> found;
-  for (size_t i = 0; i < ranges_.size(); ++i) {
-    const size_t end = ranges_[i].offset + ranges_[i].count,
-                 next = std::min(i + 1 < ranges_.size() ? ranges_[i + 1].offset : count(), trained_count());
+std::vector<std::pair<std::size_t, std::size_t>> ParameterStore::gaps() const {
+  std::vector<std::pair<std::size_t, std::size_t>> found;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const std::size_t end = ranges_[i].offset + ranges_[i].count,
+                      next = std::min(i + 1 < ranges_.size() ? ranges_[i + 1].offset : count(), trained_count());
     if (end < next) found.emplace_back(end, next);
   }
   return found;
 }
 
-void ParameterStore::initialize(ops::Stream& stream, uint64_t seed) {
+void ParameterStore::initialize(ops::Stream& stream, std::uint64_t seed) {
   std::vector<float> host;
   for (const ParameterRange& range : ranges_) {
-    host.resize(static_cast<size_t>(graph_.parameters()[range.id].whole_shape().count()));
+    host.resize(static_cast<std::size_t>(graph_.parameters()[range.id].whole_shape().count()));
     make_initial(graph_.parameters()[range.id], seed, host);
     load(stream, range, host);
   }
@@ -178,7 +179,7 @@ bool ParameterStore::loads_rows(const ops::Stream& stream, const ParameterRange&
   return stream.device().info().is_cpu && !range.transposed && !sharded() && !info.placement.is_split() && info.shape.rank() == 2;
 }
 
-void ParameterStore::load_rows(ops::Stream& stream, const ParameterRange& range, int64_t first, std::span<const float> rows) {
+void ParameterStore::load_rows(ops::Stream& stream, const ParameterRange& range, std::int64_t first, std::span<const float> rows) {
   const ParameterInfo& info = graph_.parameters()[range.id];
   const bool packs = weights_.format != ops::WeightFormat::f32 || info.is_packed();
   stream.wait();
@@ -188,7 +189,8 @@ void ParameterStore::load_rows(ops::Stream& stream, const ParameterRange& range,
   float* const target =
       packs ? reinterpret_cast<float*>(static_cast<std::byte*>(compute()) + range.compute_offset) : values() + range.offset;
   float* const to = target + first * info.shape[1];
-  in_parallel(rows.size(), rows.size(), [=](size_t begin, size_t end) { std::copy(rows.data() + begin, rows.data() + end, to + begin); });
+  in_parallel(rows.size(), rows.size(),
+              [=](std::size_t begin, std::size_t end) { std::copy(rows.data() + begin, rows.data() + end, to + begin); });
   gathered_ = false;
 }
 
@@ -196,10 +198,10 @@ void ParameterStore::load_state(ops::Stream& stream, const ParameterRange& range
   place(stream, range, state, 0, whole);
 }
 
-void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift,
+void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, float* target, std::size_t shift,
                            std::span<const float> whole) const {
   const ParameterInfo& info = graph_.parameters()[range.id];
-  PPENGINE_ASSERT(static_cast<int64_t>(whole.size()) == info.whole_shape().count());
+  PPENGINE_ASSERT(static_cast<std::int64_t>(whole.size()) == info.whole_shape().count());
   if (divides_inputs(info) && storage_of(info).has_scales()) {
     const auto packed = pack_whole_and_take(info, whole);
     stream.copy(static_cast<std::byte*>(compute()) + range.compute_offset, packed.data(), packed.size());
@@ -220,7 +222,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
   if (range.transposed) {
     if (!directly) turned.resize(range.count);
     float* const to = directly ? target + range.offset : turned.data();
-    transpose(source, to, static_cast<size_t>(info.shape[0]), static_cast<size_t>(info.shape[1]));
+    transpose(source, to, static_cast<std::size_t>(info.shape[0]), static_cast<std::size_t>(info.shape[1]));
     if (directly) return;
     source = to;
   }
@@ -230,7 +232,7 @@ void ParameterStore::place(ops::Stream& stream, const ParameterRange& range, flo
     float* const to = target + shift + piece.local;
     const float* const from = source + piece.from;
     if (in_place)
-      in_parallel(piece.count, piece.count, [=](size_t begin, size_t end) { std::copy(from + begin, from + end, to + begin); });
+      in_parallel(piece.count, piece.count, [=](std::size_t begin, std::size_t end) { std::copy(from + begin, from + end, to + begin); });
     else
       stream.copy(to, from, piece.count * sizeof(float));
   }
@@ -242,7 +244,7 @@ std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& 
   ParameterInfo undivided = info;
   undivided.shape = info.whole_shape();
   const ops::PackedWeight all = packed_weight(undivided, storage_of(info)), part = packed_weight(info, storage_of(info));
-  const int64_t begin = stretch_of(all.in, info.placement.rank, info.placement.ranks).begin;
+  const std::int64_t begin = stretch_of(all.in, info.placement.rank, info.placement.ranks).begin;
   if (begin % all.group() != 0 && all.groups() > 1)
     throw ConfigError(
         fmt::format("{}: {} tensor-parallel ranks divide its {} inputs inside of a group of {} that share a scale; use groups "
@@ -251,7 +253,7 @@ std::vector<std::byte> ParameterStore::pack_whole_and_take(const ParameterInfo& 
   std::vector<float> turned;
   if (info.file_layout != ops::WeightLayout::out_in) {
     turned.resize(whole.size());
-    transpose(whole.data(), turned.data(), static_cast<size_t>(all.in), static_cast<size_t>(all.out));
+    transpose(whole.data(), turned.data(), static_cast<std::size_t>(all.in), static_cast<std::size_t>(all.out));
     whole = turned;
   }
   std::vector<std::byte> packed(all.bytes()), taken(part.bytes());
@@ -283,14 +285,14 @@ void ParameterStore::save(ops::Stream& stream, const ParameterRange& range, cons
   float* target = range.transposed ? stored.data() : part.data();
   stream.copy(target, flat + range.offset, range.count * sizeof(float));
   stream.wait();
-  if (range.transposed) transpose(target, part.data(), static_cast<size_t>(info.shape[1]), static_cast<size_t>(info.shape[0]));
+  if (range.transposed) transpose(target, part.data(), static_cast<std::size_t>(info.shape[1]), static_cast<std::size_t>(info.shape[0]));
 }
 
 void ParameterStore::refresh(ops::Stream& stream) {
   if (!copy_.data() || !values_.data()) return;
   for (const Bucket& bucket : layout_.buckets)
     ops::cast(stream, ops::Type::f32, values() + value_begin(bucket), compute_type_,
-              copy_.at(compute_begin(bucket) * ops::size_of(compute_type_)), static_cast<int64_t>(local_count(bucket)));
+              copy_.at(compute_begin(bucket) * ops::size_of(compute_type_)), static_cast<std::int64_t>(local_count(bucket)));
 }
 
 }  // namespace ppengine::engine

@@ -21,12 +21,12 @@ ops::WeightLayout storage_layout(const ops::Device& device, const ParameterInfo&
 ops::PackedWeight packed_weight(const ParameterInfo& info, const ops::WeightStorage& storage);
 
 struct ParameterRange {
-  ParameterId id = {};  // in the graph
-  size_t offset = 0;    // in the flat buffer of the whole stage, in elements; aligned
-  size_t count = 0;
-  bool transposed = false;                       // against the file
-  size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads
-  size_t bucket = 0;
+  ParameterId id = {};     // in the graph
+  std::size_t offset = 0;  // in the flat buffer of the whole stage, in elements; aligned
+  std::size_t count = 0;
+  bool transposed = false;                            // against the file
+  std::size_t compute_offset = 0, compute_bytes = 0;  // in what compute reads
+  std::size_t bucket = 0;
 };
 
 // Several ranks that share one stage's parameters, and which of them this is. What compute reads and the gradients may have room for all
@@ -38,10 +38,10 @@ struct Shard {
 
 // A part of a parameter that lies in this rank's buffers: all of it when nothing is sharded.
 struct ParameterPiece {
-  size_t range = 0;  // index in ranges()
-  size_t from = 0;   // element of the parameter, as it is stored
-  size_t local = 0;  // element of this rank's parts, one after the other
-  size_t count = 0;
+  std::size_t range = 0;  // index in ranges()
+  std::size_t from = 0;   // element of the parameter, as it is stored
+  std::size_t local = 0;  // element of this rank's parts, one after the other
+  std::size_t count = 0;
 };
 
 // The parameters one after the other, in one bucket: where nothing is reduced.
@@ -55,27 +55,27 @@ class ParameterStore {
   const std::vector<ParameterRange>& ranges() const { return ranges_; }  // by offset
   const ParameterRange* find(ParameterId id) const;
   const std::vector<Bucket>& buckets() const { return layout_.buckets; }
-  size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
+  std::size_t count() const { return layout_.count; }  // of the whole stage's flat buffer, with what alignment adds
   // Of that, what lies in values() in f32: packed weights (ParameterInfo::storage) come last.
-  size_t value_count() const { return value_count_; }
+  std::size_t value_count() const { return value_count_; }
   // Of all, what has gradients and optimizer state: not what is frozen or unused, which comes last.
-  size_t trained_count() const { return layout_.reduced; }
-  size_t local_trained_count() const { return layout_.reduced / static_cast<size_t>(shard_.ranks); }
+  std::size_t trained_count() const { return layout_.reduced; }
+  std::size_t local_trained_count() const { return layout_.reduced / static_cast<std::size_t>(shard_.ranks); }
   // What this rank holds of it: part `rank` of every bucket.
   const Shard& shard() const { return shard_; }
   bool sharded() const { return shard_.ranks > 1; }
-  size_t local_count() const { return layout_.count / static_cast<size_t>(shard_.ranks); }
-  size_t local_count(const Bucket& bucket) const { return bucket.count() / static_cast<size_t>(shard_.ranks); }
+  std::size_t local_count() const { return layout_.count / static_cast<std::size_t>(shard_.ranks); }
+  std::size_t local_count(const Bucket& bucket) const { return bucket.count() / static_cast<std::size_t>(shard_.ranks); }
   // Where its part of a bucket begins: in an optimizer's state (parts one after the other), in values(), gradients() and compute().
-  size_t local_begin(const Bucket& bucket) const { return begin(bucket, false); }
-  size_t value_begin(const Bucket& bucket) const { return begin(bucket, whole_values()); }
-  size_t gradient_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_gradients); }
-  size_t compute_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_weights); }
+  std::size_t local_begin(const Bucket& bucket) const { return begin(bucket, false); }
+  std::size_t value_begin(const Bucket& bucket) const { return begin(bucket, whole_values()); }
+  std::size_t gradient_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_gradients); }
+  std::size_t compute_begin(const Bucket& bucket) const { return begin(bucket, shard_.whole_weights); }
   bool whole_values() const { return shard_.whole_weights && compute_type_ == ops::Type::f32; }
   const Bucket& bucket_of(const ParameterRange& range) const { return layout_.buckets[range.bucket]; }
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }  // by local
   // Parts of the gradients' flat buffer that belong to no parameter: [begin, end). Few and short.
-  std::vector<std::pair<size_t, size_t>> gaps() const;
+  std::vector<std::pair<std::size_t, std::size_t>> gaps() const;
 
   float* values() const { return values_.as<float>(); }        // null where weights are stored narrower (inference)
   float* gradients() const { return gradients_.as<float>(); }  // null when not training
@@ -86,13 +86,13 @@ class ParameterStore {
   ops::Type compute_type() const { return compute_type_; }
 
   // Fills the values from (seed, name): the same for every split, rank and device.
-  void initialize(ops::Stream& stream, uint64_t seed);
+  void initialize(ops::Stream& stream, std::uint64_t seed);
   // One parameter's values from the file's layout on the host: of the whole tensor a tensor-parallel rank takes its part, and of that a
   // sharded one its pieces.
   void load(ops::Stream& stream, const ParameterRange& range, std::span<const float> whole);
   // The same row by row of the file, where a rank keeps rows as they are there: so that a large tensor is never held twice.
   bool loads_rows(const ops::Stream& stream, const ParameterRange& range) const;
-  void load_rows(ops::Stream& stream, const ParameterRange& range, int64_t first, std::span<const float> rows);
+  void load_rows(ops::Stream& stream, const ParameterRange& range, std::int64_t first, std::span<const float> rows);
   // The same for an optimizer's state.
   void load_state(ops::Stream& stream, const ParameterRange& range, float* state, std::span<const float> whole) const;
   // The reverse, from a flat buffer of the whole stage (sharded: gathered before) to a tensor-parallel rank's part.
@@ -104,11 +104,12 @@ class ParameterStore {
   void set_gathered(bool gathered) { gathered_ = gathered; }
 
  private:
-  size_t begin(const Bucket& bucket, bool whole) const {
-    return whole ? bucket.begin + local_count(bucket) * static_cast<size_t>(shard_.rank) : bucket.begin / static_cast<size_t>(shard_.ranks);
+  std::size_t begin(const Bucket& bucket, bool whole) const {
+    return whole ? bucket.begin + local_count(bucket) * static_cast<std::size_t>(shard_.rank)
+                 : bucket.begin / static_cast<std::size_t>(shard_.ranks);
   }
   // `shift`: from a piece's place among the parts to its place behind `target`.
-  void place(ops::Stream& stream, const ParameterRange& range, float* target, size_t shift, std::span<const float> whole) const;
+  void place(ops::Stream& stream, const ParameterRange& range, float* target, std::size_t shift, std::span<const float> whole) const;
   // How a parameter lies in what compute reads.
   ops::WeightStorage storage_of(const ParameterInfo& info) const;
   void load_packed(ops::Stream& stream, const ParameterRange& range, std::span<const float> source) const;
@@ -122,7 +123,7 @@ class ParameterStore {
   std::vector<ParameterRange> ranges_;
   std::vector<ParameterPiece> pieces_;
   ops::Buffer values_, gradients_, copy_;
-  size_t value_count_ = 0;
+  std::size_t value_count_ = 0;
   bool gathered_ = false;
 };
 

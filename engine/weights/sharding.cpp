@@ -20,17 +20,17 @@ Sharding::Sharding(const ShardingOptions& options, std::vector<StageId> stages, 
   if (stores_.empty()) return;
   whole_weights_ = stores_.front()->shard().whole_weights;
   whole_gradients_ = stores_.front()->shard().whole_gradients;
-  parameter_blocks_.resize(whole_weights_ ? stores_.size() : static_cast<size_t>(options.active_stages));
+  parameter_blocks_.resize(whole_weights_ ? stores_.size() : static_cast<std::size_t>(options.active_stages));
   if (!whole_weights_) parameter_memory_ = ops::Buffer(device, parameter_stride_ * parameter_blocks_.size(), &counter);
   if (!training || whole_gradients_) return;
-  gradient_blocks_.resize(static_cast<size_t>(options.gradient_stages));
+  gradient_blocks_.resize(static_cast<std::size_t>(options.gradient_stages));
   gradient_memory_ = ops::Buffer(device, gradient_stride_ * gradient_blocks_.size(), &counter);
 }
 
 ParameterStore& Sharding::store(StageId stage) const {
   const auto found = std::ranges::find(stages_, stage);
   PPENGINE_ASSERT(found != stages_.end());
-  return *stores_[static_cast<size_t>(found - stages_.begin())];
+  return *stores_[static_cast<std::size_t>(found - stages_.begin())];
 }
 
 Sharding::Block* Sharding::find(std::vector<Block>& blocks, StageId stage) const {
@@ -40,7 +40,7 @@ Sharding::Block* Sharding::find(std::vector<Block>& blocks, StageId stage) const
 
 comm::Pending Sharding::gather_bucket(const Bucket& bucket, const void* part, void* whole, ops::Type type, ops::Stream& after) {
   return data_.all_gather(part, static_cast<std::byte*>(whole) + bucket.begin * ops::size_of(type),
-                          bucket.count() / static_cast<size_t>(data_.size()), type, after);
+                          bucket.count() / static_cast<std::size_t>(data_.size()), type, after);
 }
 
 void Sharding::unshard(StageId stage, ops::Stream& after) {
@@ -52,8 +52,8 @@ void Sharding::unshard(StageId stage, ops::Stream& after) {
   block->free = false;
   ParameterStore& from = store(stage);
   if (whole_weights_ && from.gathered()) return;
-  const size_t element = ops::size_of(from.compute_type());
-  for (size_t i = from.buckets().size(); i-- > 0;) {  // the forward uses the last bucket first
+  const std::size_t element = ops::size_of(from.compute_type());
+  for (std::size_t i = from.buckets().size(); i-- > 0;) {  // the forward uses the last bucket first
     const Bucket& bucket = from.buckets()[i];
     const std::byte* const part = static_cast<const std::byte*>(from.compute()) + from.compute_begin(bucket) * element;
     block->gathering.push_back(gather_bucket(bucket, part, parameters(stage), from.compute_type(), after));
@@ -72,7 +72,7 @@ std::byte* Sharding::parameters(StageId stage) const {
   const Block* block = find(parameter_blocks_, stage);
   if (!block) return nullptr;
   if (whole_weights_) return static_cast<std::byte*>(store(stage).compute());
-  return parameter_memory_.at(static_cast<size_t>(block - parameter_blocks_.data()) * parameter_stride_);
+  return parameter_memory_.at(static_cast<std::size_t>(block - parameter_blocks_.data()) * parameter_stride_);
 }
 
 void Sharding::reshard(StageId stage) {
@@ -104,7 +104,7 @@ float* Sharding::begin_gradients(StageId stage, ops::Stream& stream, GradientSin
 float* Sharding::gradients(StageId stage) const {
   if (whole_gradients_) return store(stage).gradients();
   const Block* block = find(gradient_blocks_, stage);
-  return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<size_t>(block - gradient_blocks_.data()) * gradient_stride_))
+  return block ? reinterpret_cast<float*>(gradient_memory_.at(static_cast<std::size_t>(block - gradient_blocks_.data()) * gradient_stride_))
                : nullptr;
 }
 
@@ -130,7 +130,7 @@ const float* Sharding::gather(StageId stage, const float* local, ops::Stream& st
   std::vector<comm::Pending> parts;
   for (const Bucket& bucket : from.buckets()) {
     if (!of_values && !bucket.reduced()) continue;
-    const size_t begin = values ? from.value_begin(bucket) : gradients ? from.gradient_begin(bucket) : from.local_begin(bucket);
+    const std::size_t begin = values ? from.value_begin(bucket) : gradients ? from.gradient_begin(bucket) : from.local_begin(bucket);
     parts.push_back(gather_bucket(bucket, local + begin, whole, ops::Type::f32, stream));
   }
   for (const comm::Pending& one : parts) one.wait();

@@ -68,8 +68,8 @@ class Sharding {
   bool whole_weights_ = false, whole_gradients_ = false;
   std::shared_ptr<ops::Device> device_;
   ops::MemoryCounter& counter_;
-  size_t parameter_stride_ = 0, gradient_stride_ = 0;  // bytes
-  ops::Buffer file_memory_;                            // gather(): values with frozen ones among them
+  std::size_t parameter_stride_ = 0, gradient_stride_ = 0;  // bytes
+  ops::Buffer file_memory_;                                 // gather(): values with frozen ones among them
   ops::Buffer parameter_memory_, gradient_memory_;
   mutable std::vector<Block> parameter_blocks_, gradient_blocks_;
   std::vector<int> released_;  // gradient blocks, in the order of their release

@@ -9,7 +9,7 @@
 namespace ppengine::engine {
 
 WholeParameters::WholeParameters(ModelRank& model, comm::Communicator* tensor) : model_(model), tensor_(tensor) {
-  size_t bucket = 0, whole = 0;
+  std::size_t bucket = 0, whole = 0;
   for (StageId stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
     for (const Bucket& one : store.buckets())
@@ -19,17 +19,17 @@ WholeParameters::WholeParameters(ModelRank& model, comm::Communicator* tensor) :
       if (!placement.is_split() || !store.bucket_of(range).reduced()) continue;
       Placement first = placement;  // the first rank has the largest part
       first.rank = 0;
-      largest_part_ = std::max(largest_part_, static_cast<size_t>(first.part().count()));
-      whole = std::max(whole, static_cast<size_t>(placement.whole.count()));
+      largest_part_ = std::max(largest_part_, static_cast<std::size_t>(first.part().count()));
+      whole = std::max(whole, static_cast<std::size_t>(placement.whole.count()));
     }
   }
-  const auto room = [&](size_t count) { return ops::Buffer(model.device(), count * sizeof(float), &model.memory()); };
+  const auto room = [&](std::size_t count) { return ops::Buffer(model.device(), count * sizeof(float), &model.memory()); };
   if (model.sharding()) gathered_ = room(bucket);
   split_ = whole > 0;
   if (!split_) return;
   PPENGINE_ASSERT(tensor_ != nullptr);
   part_ = room(largest_part_);
-  parts_ = room(largest_part_ * static_cast<size_t>(tensor_->size()));
+  parts_ = room(largest_part_ * static_cast<std::size_t>(tensor_->size()));
   whole_ = room(whole);
   ops::Stream stream(model.device());
   stream.zero(part_.data(), part_.bytes());  // what is behind a smaller part travels too
@@ -43,7 +43,7 @@ WholeParameters::Form WholeParameters::form(StageId stage, ParameterId id) const
   return transposed ? Form{shape[1], shape[0], true} : Form{shape[0], shape[1], false};
 }
 
-void WholeParameters::open(ops::Stream& stream, StageId stage, size_t bucket, const float* part) {
+void WholeParameters::open(ops::Stream& stream, StageId stage, std::size_t bucket, const float* part) {
   stage_ = stage;
   bucket_ = &model_.parameters(stage).buckets()[bucket];
   opened_ = part;
@@ -67,12 +67,13 @@ const float* WholeParameters::whole(ops::Stream& stream, ParameterId id) {
     stream.copy(part_.data(), stored, range.count * sizeof(float));
   tensor_->all_gather(part_.data(), parts_.data(), largest_part_, ops::Type::f32, stream).wait();
   host_.resize(parts_.bytes() / sizeof(float));
-  host_whole_.resize(static_cast<size_t>(placement.whole.count()));
+  host_whole_.resize(static_cast<std::size_t>(placement.whole.count()));
   stream.copy(host_.data(), parts_.data(), parts_.bytes());
   stream.wait();
   for (placement.rank = 0; placement.rank < placement.ranks; ++placement.rank)
     put_part(placement,
-             std::span(host_).subspan(static_cast<size_t>(placement.rank) * largest_part_, static_cast<size_t>(placement.part().count())),
+             std::span(host_).subspan(static_cast<std::size_t>(placement.rank) * largest_part_,
+                                      static_cast<std::size_t>(placement.part().count())),
              host_whole_);
   stream.copy(whole_.data(), host_whole_.data(), host_whole_.size() * sizeof(float));
   stream.wait();
@@ -85,9 +86,9 @@ std::vector<float> WholeParameters::part(ParameterId id, const ParameterRange& r
   take_part(of.placement, whole, mine);
   if (!range.transposed) return mine;
   std::vector<float> stored(range.count);
-  const auto rows = static_cast<size_t>(of.shape[0]), columns = static_cast<size_t>(of.shape[1]);
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t j = 0; j < columns; ++j) stored[j * rows + i] = mine[i * columns + j];
+  const auto rows = static_cast<std::size_t>(of.shape[0]), columns = static_cast<std::size_t>(of.shape[1]);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) stored[j * rows + i] = mine[i * columns + j];
   return stored;
 }
 
@@ -95,7 +96,7 @@ void WholeParameters::add(ops::Stream& stream, StageId stage, ParameterId id, co
   ParameterStore& store = model_.parameters(stage);
   const ParameterRange& range = *store.find(id);
   if (info(id).placement.is_split()) {
-    host_whole_.resize(static_cast<size_t>(info(id).placement.whole.count()));
+    host_whole_.resize(static_cast<std::size_t>(info(id).placement.whole.count()));
     stream.copy(host_whole_.data(), change, host_whole_.size() * sizeof(float));
     stream.wait();
     const std::vector<float> mine = part(id, range, host_whole_);
@@ -106,8 +107,8 @@ void WholeParameters::add(ops::Stream& stream, StageId stage, ParameterId id, co
   const ParameterPiece* const piece = piece_of(stage, id);
   if (!piece) return;
   const Bucket& bucket = store.bucket_of(range);
-  const size_t in_part = piece->local - store.local_begin(bucket);
-  const auto count = static_cast<int64_t>(piece->count);
+  const std::size_t in_part = piece->local - store.local_begin(bucket);
+  const auto count = static_cast<std::int64_t>(piece->count);
   float* const values = store.values() + store.value_begin(bucket) + in_part;
   if (factor != 1.0) ops::scale(stream, ops::Type::f32, values, static_cast<float>(factor), count);
   ops::add(stream, ops::Type::f32, values, change + piece->from, values, count);
@@ -136,7 +137,7 @@ const ParameterPiece* WholeParameters::piece_of(StageId stage, ParameterId id) c
 void WholeParameters::sum(std::vector<double>& by_parameter) {
   if (model_.sharding()) model_.sharding()->data().allreduce_values(std::span(by_parameter));
   // One by one: buckets of tensor-parallel ranks may differ, where one of them alone has a bias.
-  for (size_t i = 0; i < by_parameter.size(); ++i)
+  for (std::size_t i = 0; i < by_parameter.size(); ++i)
     if (info(bucket_->parameters[i]).placement.is_split()) by_parameter[i] = tensor_->allreduce_value(by_parameter[i]);
 }
 

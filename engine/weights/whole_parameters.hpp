@@ -19,15 +19,15 @@ class WholeParameters {
 
   // The whole tensor: as it is stored, or where tensor-parallel ranks divide it as the file has it. A vector has one row.
   struct Form {
-    int64_t rows = 1, columns = 1;
+    std::int64_t rows = 1, columns = 1;
     bool transposed = false;  // against the file
-    int64_t count() const { return rows * columns; }
+    std::int64_t count() const { return rows * columns; }
   };
   Form form(StageId stage, ParameterId id) const;
 
   // Elements of a bucket, one for each of its parameters' that this rank has, in their order (gradients, say). They stay where they are
   // until the next call.
-  void open(ops::Stream& stream, StageId stage, size_t bucket, const float* part);
+  void open(ops::Stream& stream, StageId stage, std::size_t bucket, const float* part);
   // A parameter of that bucket, until the next call.
   const float* whole(ops::Stream& stream, ParameterId id);
   // values <- values * factor + change, of what this rank has of a whole tensor.
@@ -48,7 +48,7 @@ class WholeParameters {
   ModelRank& model_;
   comm::Communicator* tensor_;
   bool split_ = false;
-  size_t largest_part_ = 0;  // of tensor-parallel ranks, in elements
+  std::size_t largest_part_ = 0;  // of tensor-parallel ranks, in elements
   StageId stage_ = {};
   const Bucket* bucket_ = nullptr;
   const float* opened_ = nullptr;  // the bucket's elements, of all sharded ranks

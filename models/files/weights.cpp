@@ -114,13 +114,13 @@ void load_weights(engine::ModelRank& model, ops::Stream& stream, const ModelConf
     engine::ParameterStore& parameters = model.parameters(stage);
     for (const engine::ParameterRange& range : parameters.ranges()) {
       const engine::ParameterInfo& info = model.graph().parameters()[range.id];
-      const auto elements = static_cast<size_t>(info.whole_shape().count());
+      const auto elements = static_cast<std::size_t>(info.whole_shape().count());
       if (is_adapter_parameter(info.name)) {
         if (adapter) load_term(parameters, stream, range, info, *adapter);
         continue;
       }
       const bool changed = merges && adapter->changes(info.name);
-      size_t index = 0;
+      std::size_t index = 0;
       while (index < list.size() && list[index].name != info.name) ++index;
       PPENGINE_ASSERT(index < list.size() && list[index].elements() == static_cast<std::int64_t>(elements));
       const StoredTensor& tensor = *stored[index];

@@ -9,7 +9,7 @@ namespace {
 
 using cpu::floats;
 
-constexpr int64_t part = 16384;  // elements of a thread at a time
+constexpr std::int64_t part = 16384;  // elements of a thread at a time
 
 const cpu::ActivationLoops& loops_of(ActivationKind kind) {
   const cpu::ActivationTable& table = *cpu::activation_loops();
@@ -32,17 +32,17 @@ class CpuActivation final : public Activation {
   void forward(Stream& stream, const void* src, void* dst) override {
     stream.wait();
     cpu::for_parts(count_, part,
-                   [&](int64_t begin, int64_t end) { loops_.forward(floats(src) + begin, floats(dst) + begin, end - begin); });
+                   [&](std::int64_t begin, std::int64_t end) { loops_.forward(floats(src) + begin, floats(dst) + begin, end - begin); });
   }
   void backward_input(Stream& stream, const void* src, const void* diff_dst, void* diff_src) override {
     stream.wait();
-    cpu::for_parts(count_, part, [&](int64_t begin, int64_t end) {
+    cpu::for_parts(count_, part, [&](std::int64_t begin, std::int64_t end) {
       loops_.backward(floats(src) + begin, floats(diff_dst) + begin, floats(diff_src) + begin, end - begin);
     });
   }
 
  private:
-  int64_t count_;
+  std::int64_t count_;
   const cpu::ActivationLoops& loops_;
 };
 

@@ -12,10 +12,10 @@ class CpuAttention : public Attention {
  public:
   explicit CpuAttention(const AttentionSpec& spec) : spec_(spec) {}
 
-  size_t saved_bytes() const override {
-    return static_cast<size_t>(spec_.batch * spec_.heads * spec_.length * cpu::attention_saved) * sizeof(float);
+  std::size_t saved_bytes() const override {
+    return static_cast<std::size_t>(spec_.batch * spec_.heads * spec_.length * cpu::attention_saved) * sizeof(float);
   }
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
     stream.wait();

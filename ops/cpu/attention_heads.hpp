@@ -6,7 +6,7 @@
 namespace ppengine::ops::cpu {
 
 // Per sequence, head and token: the largest exponential, as an exponent of two, and one over the sum of all exponentials divided by it.
-constexpr int64_t attention_saved = 2;
+constexpr std::int64_t attention_saved = 2;
 
 struct AttentionInputs {
   const float *q, *k, *v;

@@ -14,11 +14,11 @@ using cpu::floats;
 class ByteCacheAttention : public CachedAttention {
  public:
   explicit ByteCacheAttention(const CachedAttentionSpec& spec) : spec_(spec) {}
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
 
-  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst,
-               void*) override {
-    const auto head = static_cast<int64_t>(spec_.cache_bytes()) / spec_.kv_heads;
+  void forward(Stream& stream, const void* q, const void* k, const void* v, const std::int32_t* filled, void* k_cache, void* v_cache,
+               void* dst, void*) override {
+    const auto head = static_cast<std::int64_t>(spec_.cache_bytes()) / spec_.kv_heads;
     const cpu::ByteCacheStep step{{floats(q), floats(k), floats(v), filled, nullptr, nullptr, floats(dst), spec_.k_stride, spec_.v_stride,
                                    spec_.slots(), cache_shape(spec_)},
                                   static_cast<std::byte*>(k_cache),
@@ -39,10 +39,10 @@ Refusal refuse(const Device& device, const CachedAttentionSpec& spec) {
 
 }  // namespace
 
-size_t CachedAttentionSpec::cache_bytes() const {
-  if (!bytes) return static_cast<size_t>(kv_heads * slots() * head_dim) * size_of(type);
-  const int64_t blocks = (slots() + cpu::byte_block - 1) / cpu::byte_block;
-  return static_cast<size_t>(kv_heads * blocks * cpu::byte_block_bytes(head_dim));
+std::size_t CachedAttentionSpec::cache_bytes() const {
+  if (!bytes) return static_cast<std::size_t>(kv_heads * slots() * head_dim) * size_of(type);
+  const std::int64_t blocks = (slots() + cpu::byte_block - 1) / cpu::byte_block;
+  return static_cast<std::size_t>(kv_heads * blocks * cpu::byte_block_bytes(head_dim));
 }
 
 constexpr Implementation<CachedAttention, CachedAttentionSpec> byte_cache_attention{"cpu bytes", refuse, construct<ByteCacheAttention>};

@@ -19,10 +19,10 @@ namespace {
 
 using cpu::floats, cpu::for_parts, cpu::most_lanes, cpu::most_panel_width;
 
-constexpr int64_t most_depth = 384, most_rows = 264;  // as in gemm.cpp: a panel in the first cache, rows that meet it in the second
-constexpr int64_t most_panels = 12;                   // that a thread takes at a time
-constexpr int64_t strip_step = 16;                    // rows of a weight that are packed at once
-constexpr int64_t few_pixels = 128;                   // samples of fewer are one picture for sums over pixels
+constexpr std::int64_t most_depth = 384, most_rows = 264;  // as in gemm.cpp: a panel in the first cache, rows that meet it in the second
+constexpr std::int64_t most_panels = 12;                   // that a thread takes at a time
+constexpr std::int64_t strip_step = 16;                    // rows of a weight that are packed at once
+constexpr std::int64_t few_pixels = 128;                   // samples of fewer are one picture for sums over pixels
 
 // Kept for the life of a thread.
 struct alignas(64) Scratch {
@@ -36,9 +36,9 @@ Scratch& scratch_of_thread() {
   return *scratch;
 }
 
-int64_t begin_of(int64_t i, int64_t count, int64_t total) { return i * total / count; }
-int64_t even_depth(int64_t total) { return divide_up(divide_up(total, divide_up(total, most_depth)), 16) * 16; }
-int64_t threads() { return oneapi::tbb::this_task_arena::max_concurrency(); }
+std::int64_t begin_of(std::int64_t i, std::int64_t count, std::int64_t total) { return i * total / count; }
+std::int64_t even_depth(std::int64_t total) { return divide_up(divide_up(total, divide_up(total, most_depth)), 16) * 16; }
+std::int64_t threads() { return oneapi::tbb::this_task_arena::max_concurrency(); }
 
 class CpuConvolution final : public Convolution {
  public:
@@ -49,16 +49,16 @@ class CpuConvolution final : public Convolution {
         width_(product_.panel_width),
         all_(w_.samples * w_.pixels) {
     // Panels end with their sample, unless that would leave too much of them empty.
-    const int64_t per_sample = divide_up(w_.pixels, width_);
+    const std::int64_t per_sample = divide_up(w_.pixels, width_);
     joined_ = per_sample * width_ * 100 > w_.pixels * 115;
     panels_ = joined_ ? divide_up(all_, width_) : w_.samples * per_sample;
     joined_sums_ = w_.pixels < few_pixels && w_.samples > 1;
     if (!forward_only && all_ >= many_pixels && can_be_mirrored(spec)) mirrored_ = std::make_unique<CpuConvolution>(mirrored(spec), true);
   }
 
-  size_t workspace_bytes() const override {
-    const size_t mine =
-        static_cast<size_t>(w_.padded_floats() + (joined_ || joined_sums_ ? w_.outs * all_ : 0) + most_lanes) * sizeof(float);
+  std::size_t workspace_bytes() const override {
+    const std::size_t mine =
+        static_cast<std::size_t>(w_.padded_floats() + (joined_ || joined_sums_ ? w_.outs * all_ : 0) + most_lanes) * sizeof(float);
     return mirrored_ ? std::max(mine, mirrored_->workspace_bytes() + weight_bytes()) : mine;
   }
 
@@ -67,14 +67,14 @@ class CpuConvolution final : public Convolution {
     stream.wait();
     const float* const picture = padded(floats(src), floats(workspace));
     float* const made = joined_ ? joined(workspace) : floats(dst);
-    const int64_t row_parts = divide_up(w_.outs, most_rows);
-    const int64_t chunk = std::clamp<int64_t>(row_parts * panels_ / (8 * threads()), 1, most_panels);
-    for_parts(row_parts * divide_up(panels_, chunk), 1, [&](int64_t part, int64_t) {
-      const int64_t r = part % row_parts, first = part / row_parts * chunk;
+    const std::int64_t row_parts = divide_up(w_.outs, most_rows);
+    const std::int64_t chunk = std::clamp<std::int64_t>(row_parts * panels_ / (8 * threads()), 1, most_panels);
+    for_parts(row_parts * divide_up(panels_, chunk), 1, [&](std::int64_t part, std::int64_t) {
+      const std::int64_t r = part % row_parts, first = part / row_parts * chunk;
       forward_part(picture, floats(weight), floats(bias), made, begin_of(r, row_parts, w_.outs), begin_of(r + 1, row_parts, w_.outs), first,
                    std::min(first + chunk, panels_));
     });
-    if (joined_) for_joined(made, [&](float* joint, int64_t at) { std::memcpy(floats(dst) + at, joint, sample_bytes()); });
+    if (joined_) for_joined(made, [&](float* joint, std::int64_t at) { std::memcpy(floats(dst) + at, joint, sample_bytes()); });
   }
 
   // windows [elements, pixels] = weightᵀ · diff_dst, each row added to the pixels that it sees.
@@ -86,13 +86,15 @@ class CpuConvolution final : public Convolution {
     }
     const float* const diff = joined_ ? join(floats(diff_dst), workspace) : floats(diff_dst);
     float* const into = w_.in_place() ? floats(diff_src) : floats(workspace);
-    const int64_t wanted = std::max<int64_t>(1, w_.channels / (2 * threads())), most = std::max<int64_t>(1, most_rows / w_.window);
-    for_parts(w_.channels, std::min(wanted, most), [&](int64_t begin, int64_t end) {
-      for (int64_t n = 0; n < w_.samples; ++n) std::fill_n(into + (n * w_.channels + begin) * w_.plane(), (end - begin) * w_.plane(), 0.0f);
-      for (int64_t k = begin * w_.window; k < end * w_.window; k += most_rows)
+    const std::int64_t wanted = std::max<std::int64_t>(1, w_.channels / (2 * threads())),
+                       most = std::max<std::int64_t>(1, most_rows / w_.window);
+    for_parts(w_.channels, std::min(wanted, most), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = 0; n < w_.samples; ++n)
+        std::fill_n(into + (n * w_.channels + begin) * w_.plane(), (end - begin) * w_.plane(), 0.0f);
+      for (std::int64_t k = begin * w_.window; k < end * w_.window; k += most_rows)
         input_part(diff, floats(weight), into, k, std::min(k + most_rows, end * w_.window));
-      for (int64_t n = 0; n < w_.samples && !w_.in_place(); ++n)
-        for (int64_t c = n * w_.channels + begin; c < n * w_.channels + end; ++c)
+      for (std::int64_t n = 0; n < w_.samples && !w_.in_place(); ++n)
+        for (std::int64_t c = n * w_.channels + begin; c < n * w_.channels + end; ++c)
           w_.unpad(into + c * w_.plane(), floats(diff_src) + c * w_.picture());
     });
   }
@@ -103,17 +105,17 @@ class CpuConvolution final : public Convolution {
     stream.wait();
     const float* const picture = padded(floats(src), floats(workspace));
     const float* const diff = joined_sums_ ? join(floats(diff_dst), workspace) : floats(diff_dst);
-    const int64_t row_parts = divide_up(w_.outs, most_rows);
-    for_parts(row_parts * divide_up(w_.elements, width_), 1, [&](int64_t part, int64_t) {
-      const int64_t r = part % row_parts, k = part / row_parts * width_;
+    const std::int64_t row_parts = divide_up(w_.outs, most_rows);
+    for_parts(row_parts * divide_up(w_.elements, width_), 1, [&](std::int64_t part, std::int64_t) {
+      const std::int64_t r = part % row_parts, k = part / row_parts * width_;
       weight_part(picture, diff, diff_weight, begin_of(r, row_parts, w_.outs), begin_of(r + 1, row_parts, w_.outs), k,
                   std::min(k + width_, w_.elements), accumulate);
     });
     if (!diff_bias) return;
-    for_parts(w_.outs, std::max<int64_t>(1, 16384 / all_), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
+    for_parts(w_.outs, std::max<std::int64_t>(1, 16384 / all_), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t o = begin; o < end; ++o) {
         float sum = accumulate ? diff_bias[o] : 0.0f;
-        for (int64_t n = 0; n < w_.samples; ++n) sum += loops_.sum(floats(diff_dst) + (n * w_.outs + o) * w_.pixels, w_.pixels);
+        for (std::int64_t n = 0; n < w_.samples; ++n) sum += loops_.sum(floats(diff_dst) + (n * w_.outs + o) * w_.pixels, w_.pixels);
         diff_bias[o] = sum;
       }
     });
@@ -122,9 +124,9 @@ class CpuConvolution final : public Convolution {
  private:
   // With steps of one, the gradient of the input is a convolution of that of the output, with the window mirrored: no sums in memory, but
   // the weight has to be turned, which pays for many pixels.
-  static constexpr int64_t many_pixels = 512;
+  static constexpr std::int64_t many_pixels = 512;
   static bool can_be_mirrored(const ConvolutionSpec& s) {
-    for (size_t i = 0; i < s.src.size(); ++i)
+    for (std::size_t i = 0; i < s.src.size(); ++i)
       if (s.stride[i] != 1 || s.padding[i] > (s.kernel[i] - 1) * s.dilation[i] ||
           s.dst[i] != s.src[i] + 2 * s.padding[i] - (s.kernel[i] - 1) * s.dilation[i])
         return false;
@@ -135,15 +137,15 @@ class CpuConvolution final : public Convolution {
     std::swap(back.in_channels, back.out_channels);
     std::swap(back.src, back.dst);
     back.bias = false;
-    for (size_t i = 0; i < s.src.size(); ++i) back.padding[i] = (s.kernel[i] - 1) * s.dilation[i] - s.padding[i];
+    for (std::size_t i = 0; i < s.src.size(); ++i) back.padding[i] = (s.kernel[i] - 1) * s.dilation[i] - s.padding[i];
     return back;
   }
-  size_t weight_bytes() const { return align_up(static_cast<size_t>(w_.outs * w_.elements) * sizeof(float)); }
+  std::size_t weight_bytes() const { return align_up(static_cast<std::size_t>(w_.outs * w_.elements) * sizeof(float)); }
   // [channels, outs, window backwards] from [outs, channels, window]
   void mirror(const float* weight, float* to) const {
-    for_parts(w_.channels, std::max<int64_t>(1, 4096 / (w_.outs * w_.window)), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c)
-        for (int64_t o = 0; o < w_.outs; ++o)
+    for_parts(w_.channels, std::max<std::int64_t>(1, 4096 / (w_.outs * w_.window)), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c)
+        for (std::int64_t o = 0; o < w_.outs; ++o)
           std::reverse_copy(weight + o * w_.elements + c * w_.window, weight + o * w_.elements + (c + 1) * w_.window,
                             to + (c * w_.outs + o) * w_.window);
     });
@@ -151,115 +153,115 @@ class CpuConvolution final : public Convolution {
 
   // Pixels of all samples, one after the other: [first, first + count).
   struct Pixels {
-    int64_t first, count;
+    std::int64_t first, count;
   };
-  Pixels panel(int64_t i) const {
+  Pixels panel(std::int64_t i) const {
     if (joined_) return {i * width_, std::min(width_, all_ - i * width_)};
-    const int64_t per_sample = divide_up(w_.pixels, width_), at = i % per_sample * width_;
+    const std::int64_t per_sample = divide_up(w_.pixels, width_), at = i % per_sample * width_;
     return {i / per_sample * w_.pixels + at, std::min(width_, w_.pixels - at)};
   }
   // body(how many before, place, count) for pixels that lie behind each other in memory.
   template <class Body>
   void for_runs(const Pixels& of, const Body& body) const {
-    for (int64_t at = 0; at < of.count;) {
-      const int64_t sample = (of.first + at) / w_.pixels, pixel = (of.first + at) % w_.pixels;
-      const int64_t count = std::min({of.count - at, w_.run(pixel), w_.pixels - pixel});
+    for (std::int64_t at = 0; at < of.count;) {
+      const std::int64_t sample = (of.first + at) / w_.pixels, pixel = (of.first + at) % w_.pixels;
+      const std::int64_t count = std::min({of.count - at, w_.run(pixel), w_.pixels - pixel});
       body(at, w_.place(sample, pixel), count);
       at += count;
     }
   }
   // Outputs by [outs, pixels] with the samples' pixels side by side, or by sample.
-  int64_t place_of_output(bool joint, int64_t out, int64_t pixel) const {
+  std::int64_t place_of_output(bool joint, std::int64_t out, std::int64_t pixel) const {
     return joint ? out * all_ + pixel : (pixel / w_.pixels * w_.outs + out) * w_.pixels + pixel % w_.pixels;
   }
-  int64_t row_of_outputs(bool joint) const { return joint ? all_ : w_.pixels; }
+  std::int64_t row_of_outputs(bool joint) const { return joint ? all_ : w_.pixels; }
 
-  size_t sample_bytes() const { return static_cast<size_t>(w_.pixels) * sizeof(float); }
+  std::size_t sample_bytes() const { return static_cast<std::size_t>(w_.pixels) * sizeof(float); }
   float* joined(void* workspace) const { return floats(workspace) + divide_up(w_.padded_floats(), most_lanes) * most_lanes; }
   // body(place in [outs, all pixels], place in [samples, outs, pixels])
   template <class Body>
   void for_joined(float* joint, const Body& body) const {
-    for_parts(w_.outs, std::max<int64_t>(1, 16384 / all_), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o)
-        for (int64_t n = 0; n < w_.samples; ++n) body(joint + o * all_ + n * w_.pixels, (n * w_.outs + o) * w_.pixels);
+    for_parts(w_.outs, std::max<std::int64_t>(1, 16384 / all_), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t o = begin; o < end; ++o)
+        for (std::int64_t n = 0; n < w_.samples; ++n) body(joint + o * all_ + n * w_.pixels, (n * w_.outs + o) * w_.pixels);
     });
   }
   const float* join(const float* outputs, void* workspace) const {
     float* const joint = joined(workspace);
-    for_joined(joint, [&](float* to, int64_t at) { std::memcpy(to, outputs + at, sample_bytes()); });
+    for_joined(joint, [&](float* to, std::int64_t at) { std::memcpy(to, outputs + at, sample_bytes()); });
     return joint;
   }
   const float* padded(const float* src, float* workspace) const {
     if (w_.in_place()) return src;
-    for_parts(w_.samples * w_.channels, std::max<int64_t>(1, 16384 / w_.plane()), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) w_.pad(src + c * w_.picture(), workspace + c * w_.plane());
+    for_parts(w_.samples * w_.channels, std::max<std::int64_t>(1, 16384 / w_.plane()), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) w_.pad(src + c * w_.picture(), workspace + c * w_.plane());
     });
     return workspace;
   }
 
-  void forward_part(const float* picture, const float* weight, const float* bias, float* dst, int64_t row_begin, int64_t row_end,
-                    int64_t first_panel, int64_t last_panel) const {
+  void forward_part(const float* picture, const float* weight, const float* bias, float* dst, std::int64_t row_begin, std::int64_t row_end,
+                    std::int64_t first_panel, std::int64_t last_panel) const {
     float* const panel_floats = scratch_of_thread().panel;
-    const int64_t most = even_depth(w_.elements), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
-    const int64_t row_c = row_of_outputs(joined_);
-    for (int64_t k = 0; k < w_.elements; k += most) {
-      const int64_t depth = std::min(most, w_.elements - k);
-      for (int64_t p = first_panel; p < last_panel; ++p) {
+    const std::int64_t most = even_depth(w_.elements), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
+    const std::int64_t row_c = row_of_outputs(joined_);
+    for (std::int64_t k = 0; k < w_.elements; k += most) {
+      const std::int64_t depth = std::min(most, w_.elements - k);
+      for (std::int64_t p = first_panel; p < last_panel; ++p) {
         const Pixels of = panel(p);
-        for_runs(of, [&](int64_t at, int64_t place, int64_t count) {
-          loops_.take_rows(picture + place, &w_.offsets[static_cast<size_t>(k)], depth, count, panel_floats + at, width_);
+        for_runs(of, [&](std::int64_t at, std::int64_t place, std::int64_t count) {
+          loops_.take_rows(picture + place, &w_.offsets[static_cast<std::size_t>(k)], depth, count, panel_floats + at, width_);
         });
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
+        for (std::int64_t i = 0; i < tiles; ++i) {
+          const std::int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
           float* const c = dst + place_of_output(joined_, m, of.first);
           if (k == 0 && bias)
-            for (int64_t r = 0; r < height; ++r) std::fill_n(c + r * row_c, of.count, bias[m + r]);
+            for (std::int64_t r = 0; r < height; ++r) std::fill_n(c + r * row_c, of.count, bias[m + r]);
           multiply(height, of.count, depth, weight + m * w_.elements + k, w_.elements, panel_floats, k > 0 || bias ? c : nullptr, c, row_c);
         }
       }
     }
   }
 
-  void input_part(const float* diff, const float* weight, float* into, int64_t row_begin, int64_t row_end) const {
+  void input_part(const float* diff, const float* weight, float* into, std::int64_t row_begin, std::int64_t row_end) const {
     Scratch& scratch = scratch_of_thread();
-    const int64_t most = even_depth(w_.outs), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
-    for (int64_t o = 0; o < w_.outs; o += most) {
-      const int64_t depth = std::min(most, w_.outs - o), strip = product_.strip_floats(depth);
+    const std::int64_t most = even_depth(w_.outs), rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height);
+    for (std::int64_t o = 0; o < w_.outs; o += most) {
+      const std::int64_t depth = std::min(most, w_.outs - o), strip = product_.strip_floats(depth);
       // A few rows of the weight at a time: they lie far apart, and all strips take their part of them while they are in the cache.
-      for (int64_t at = 0; at < depth; at += strip_step)
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
+      for (std::int64_t at = 0; at < depth; at += strip_step)
+        for (std::int64_t i = 0; i < tiles; ++i) {
+          const std::int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
           product_.pack_strip(weight + (o + at) * w_.elements + m, w_.elements, height, std::min(strip_step, depth - at),
                               scratch.strips + i * strip + at * product_.tile_height);
         }
-      for (int64_t p = 0; p < panels_; ++p) {
+      for (std::int64_t p = 0; p < panels_; ++p) {
         const Pixels of = panel(p);
         product_.pack_panel(diff + place_of_output(joined_, o, of.first), row_of_outputs(joined_), false, of.count, depth, scratch.panel);
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t m = begin_of(i, tiles, rows), height = begin_of(i + 1, tiles, rows) - m;
+        for (std::int64_t i = 0; i < tiles; ++i) {
+          const std::int64_t m = begin_of(i, tiles, rows), height = begin_of(i + 1, tiles, rows) - m;
           multiply(height, of.count, depth, scratch.strips + i * strip, 0, scratch.panel, nullptr, scratch.tiles + m * width_, width_);
         }
-        for_runs(of, [&](int64_t at, int64_t place, int64_t count) {
-          loops_.add_rows(scratch.tiles + at, width_, &w_.offsets[static_cast<size_t>(row_begin)], rows, count, into + place);
+        for_runs(of, [&](std::int64_t at, std::int64_t place, std::int64_t count) {
+          loops_.add_rows(scratch.tiles + at, width_, &w_.offsets[static_cast<std::size_t>(row_begin)], rows, count, into + place);
         });
       }
     }
   }
 
-  void weight_part(const float* picture, const float* diff, float* diff_weight, int64_t row_begin, int64_t row_end, int64_t k,
-                   int64_t k_end, bool add) const {
+  void weight_part(const float* picture, const float* diff, float* diff_weight, std::int64_t row_begin, std::int64_t row_end,
+                   std::int64_t k, std::int64_t k_end, bool add) const {
     Scratch& scratch = scratch_of_thread();
-    const int64_t rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height), columns = k_end - k;
-    const int64_t together = joined_sums_ ? all_ : w_.pixels, most = even_depth(together);
-    for (int64_t begin = 0; begin < all_; begin += together)
-      for (int64_t at_pixel = 0; at_pixel < together; at_pixel += most) {
+    const std::int64_t rows = row_end - row_begin, tiles = divide_up(rows, product_.tile_height), columns = k_end - k;
+    const std::int64_t together = joined_sums_ ? all_ : w_.pixels, most = even_depth(together);
+    for (std::int64_t begin = 0; begin < all_; begin += together)
+      for (std::int64_t at_pixel = 0; at_pixel < together; at_pixel += most) {
         const Pixels of{begin + at_pixel, std::min(most, together - at_pixel)};
-        for_runs(of, [&](int64_t at, int64_t place, int64_t count) {
-          loops_.take_rows(picture + place, &w_.offsets[static_cast<size_t>(k)], columns, count, scratch.rows + at, most_depth);
+        for_runs(of, [&](std::int64_t at, std::int64_t place, std::int64_t count) {
+          loops_.take_rows(picture + place, &w_.offsets[static_cast<std::size_t>(k)], columns, count, scratch.rows + at, most_depth);
         });
         product_.pack_panel(scratch.rows, most_depth, true, columns, of.count, scratch.panel);
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
+        for (std::int64_t i = 0; i < tiles; ++i) {
+          const std::int64_t m = row_begin + begin_of(i, tiles, rows), height = row_begin + begin_of(i + 1, tiles, rows) - m;
           float* const c = diff_weight + m * w_.elements + k;
           multiply(height, columns, of.count, diff + place_of_output(joined_sums_, m, of.first), row_of_outputs(joined_sums_),
                    scratch.panel, add ? c : nullptr, c, w_.elements);
@@ -268,8 +270,8 @@ class CpuConvolution final : public Convolution {
       }
   }
 
-  void multiply(int64_t height, int64_t width, int64_t depth, const float* a, int64_t row_a, const float* panel, const float* add, float* c,
-                int64_t row_c) const {
+  void multiply(std::int64_t height, std::int64_t width, std::int64_t depth, const float* a, std::int64_t row_a, const float* panel,
+                const float* add, float* c, std::int64_t row_c) const {
     product_.multiply({height, width, depth, a, row_a, panel, nullptr, add, c, row_c, c, panel, 0, 0});
   }
 
@@ -277,7 +279,7 @@ class CpuConvolution final : public Convolution {
   cpu::Windows w_;
   const cpu::ProductLoops& product_;
   const cpu::ConvolutionLoops& loops_;
-  int64_t width_, all_, panels_ = 0;           // columns of a panel; pixels of all samples
+  std::int64_t width_, all_, panels_ = 0;      // columns of a panel; pixels of all samples
   bool joined_ = false, joined_sums_ = false;  // the pixels of all samples are one row of outputs
 };
 

@@ -8,15 +8,15 @@
 namespace ppengine::ops {
 namespace {
 
-constexpr int64_t most_tokens = 8;  // what is more is no decoding
+constexpr std::int64_t most_tokens = 8;  // what is more is no decoding
 
 class DecodeAttention : public CachedAttention {
  public:
   explicit DecodeAttention(const CachedAttentionSpec& spec) : spec_(spec) {}
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
 
-  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst,
-               void*) override {
+  void forward(Stream& stream, const void* q, const void* k, const void* v, const std::int32_t* filled, void* k_cache, void* v_cache,
+               void* dst, void*) override {
     const auto in = [](const void* from) { return static_cast<const float*>(from); };
     const auto out = [](void* to) { return static_cast<float*>(to); };
     const cpu::AttentionStep step{in(q),    in(k),          in(v),          filled,        out(k_cache),      out(v_cache),

@@ -24,21 +24,22 @@ const ActivationLoops* activation_of(const LinearStep& step) {
 
 }  // namespace
 
-void finish_outputs(const LinearStep& step, float* sums, int64_t row_sums, int64_t first_row, int64_t rows, int64_t begin, int64_t end) {
+void finish_outputs(const LinearStep& step, float* sums, std::int64_t row_sums, std::int64_t first_row, std::int64_t rows,
+                    std::int64_t begin, std::int64_t end) {
   const ActivationLoops* const activation = activation_of(step);
-  const int64_t count = end - begin;
-  for (int64_t row = 0; row < rows; ++row, sums += row_sums) {
-    const int64_t at = (first_row + row) * step.out + begin;
+  const std::int64_t count = end - begin;
+  for (std::int64_t row = 0; row < rows; ++row, sums += row_sums) {
+    const std::int64_t at = (first_row + row) * step.out + begin;
     float* const dst = step.dst + at;
     if (step.bias)
-      for (int64_t i = 0; i < count; ++i) sums[i] += step.bias[begin + i];
+      for (std::int64_t i = 0; i < count; ++i) sums[i] += step.bias[begin + i];
     if (step.gate) {
       activation->forward(step.gate + at, dst, count);
-      for (int64_t i = 0; i < count; ++i) dst[i] *= sums[i];
+      for (std::int64_t i = 0; i < count; ++i) dst[i] *= sums[i];
     } else if (activation) {
       activation->forward(sums, dst, count);
     } else if (step.residual) {
-      for (int64_t i = 0; i < count; ++i) dst[i] = sums[i] + step.residual[at + i];
+      for (std::int64_t i = 0; i < count; ++i) dst[i] = sums[i] + step.residual[at + i];
     } else {
       std::copy_n(sums, count, dst);
     }

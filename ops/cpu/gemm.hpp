@@ -15,7 +15,7 @@ const char* vector_target();  // which: "AVX2"
 // c[m,n] = a · b (+ bias[n]) (+ add[m,n]), row-major; add may be c. Each element is summed in an order that depends on k alone: not
 // on the number of rows, columns or threads.
 struct Gemm {
-  int64_t m, n, k;
+  std::int64_t m, n, k;
   const float* a;  // [m,k], or, transposed, [k,m]
   bool transposed_a;
   const float* b;  // [k,n], or, transposed, [n,k]
@@ -29,6 +29,6 @@ struct Gemm {
 void gemm(const Gemm& product);
 
 // sums[columns] (+)= the sum of a's rows, one after the other.
-void sum_rows(const float* a, int64_t rows, int64_t columns, float* sums, bool accumulate);
+void sum_rows(const float* a, std::int64_t rows, std::int64_t columns, float* sums, bool accumulate);
 
 }  // namespace ppengine::ops::cpu

@@ -32,9 +32,9 @@ using I = hn::RebindToSigned<F>;
 using V = hn::Vec<F>;
 constexpr F f32;
 constexpr I i32;
-constexpr int64_t lanes = HWY_LANES(float);
+constexpr std::int64_t lanes = HWY_LANES(float);
 // Two registers of columns; the rows' sums take all registers but four, which hold the operands.
-constexpr int64_t panel_width = 2 * lanes, tile_height = (PPENGINE_AVX512 || HWY_ARCH_ARM_A64) ? 12 : 6;
+constexpr std::int64_t panel_width = 2 * lanes, tile_height = (PPENGINE_AVX512 || HWY_ARCH_ARM_A64) ? 12 : 6;
 
 PPENGINE_INLINE V all(float value) { return hn::Set(f32, value); }
 PPENGINE_INLINE V zero() { return hn::Zero(f32); }
@@ -49,22 +49,22 @@ struct Whole {
   PPENGINE_INLINE static V choose(V v, V) { return v; }  // the other elsewhere
 };
 struct First {
-  int64_t count;  // may be negative or more than there are
-  PPENGINE_INLINE explicit First(int64_t of) : count(of < 0 ? 0 : of > lanes ? lanes : of) {}
-  PPENGINE_INLINE auto mask() const { return hn::FirstN(f32, static_cast<size_t>(count)); }
+  std::int64_t count;  // may be negative or more than there are
+  PPENGINE_INLINE explicit First(std::int64_t of) : count(of < 0 ? 0 : of > lanes ? lanes : of) {}
+  PPENGINE_INLINE auto mask() const { return hn::FirstN(f32, static_cast<std::size_t>(count)); }
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   PPENGINE_INLINE V load(const float* p) const { return hn::MaskedLoad(mask(), f32, p); }
   PPENGINE_INLINE void store(float* p, V v) const { hn::BlendedStore(v, mask(), f32, p); }
 #else  // Highway's own would touch what lies behind
   PPENGINE_INLINE V load(const float* p) const {
     HWY_ALIGN float values[lanes] = {};
-    for (int64_t i = 0; i < count; ++i) values[i] = p[i];
+    for (std::int64_t i = 0; i < count; ++i) values[i] = p[i];
     return hn::Load(f32, values);
   }
   PPENGINE_INLINE void store(float* p, V v) const {
     HWY_ALIGN float values[lanes];
     hn::Store(v, f32, values);
-    for (int64_t i = 0; i < count; ++i) p[i] = values[i];
+    for (std::int64_t i = 0; i < count; ++i) p[i] = values[i];
   }
 #endif
   PPENGINE_INLINE V keep(V v) const { return hn::IfThenElseZero(mask(), v); }
@@ -73,8 +73,8 @@ struct First {
 
 // body(i, Whole) for every register of [0, count), and body(i, First) for the rest.
 template <class Body>
-PPENGINE_INLINE void for_lanes(int64_t count, const Body& body) {
-  int64_t i = 0;
+PPENGINE_INLINE void for_lanes(std::int64_t count, const Body& body) {
+  std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) body(i, Whole());
   if (i < count) body(i, First(count - i));
 }
@@ -85,7 +85,7 @@ struct Constant {
   static constexpr int value = Value;
 };
 template <int Most, class Body>
-PPENGINE_INLINE void with_height(int64_t height, const Body& body) {
+PPENGINE_INLINE void with_height(std::int64_t height, const Body& body) {
   if constexpr (Most > 1) {
     if (height < Most) return with_height<Most - 1>(height, body);
   }
@@ -102,9 +102,9 @@ PPENGINE_INLINE float sum_of(V v) { return hn::GetLane(hn::SumOfLanes(f32, v)); 
 
 // The sum of term(i, Whole or First) over [0, count), in four parts: an addition takes four cycles.
 template <class Term>
-PPENGINE_INLINE float sum_over(int64_t count, const Term& term) {
+PPENGINE_INLINE float sum_over(std::int64_t count, const Term& term) {
   V parts[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
+  std::int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
 #pragma GCC unroll 4
     for (int p = 0; p < 4; ++p) parts[p] = hn::Add(parts[p], term(i + p * lanes, Whole()));

@@ -25,7 +25,7 @@ Gemm backward_weight_of(const LinearSpec& s) {
 
 // Prompts have any number of rows: two shapes per doubling are measured, and what is in between goes by the larger one.
 LinearSpec measured_for(LinearSpec spec) {
-  int64_t rows = 64;
+  std::int64_t rows = 64;
   while (rows < spec.rows) rows *= 2;
   spec.rows = spec.rows <= rows / 4 * 3 ? rows / 4 * 3 : rows;
   return spec;
@@ -72,7 +72,7 @@ class CpuLinear : public Linear {
 };
 
 Refusal refuse(const Device& device, const LinearSpec& spec) {
-  constexpr int64_t least_rows = 64;
+  constexpr std::int64_t least_rows = 64;
   if (auto refusal = cpu::refusal(device, spec.type)) return refusal;
   if (spec.rows < least_rows) return "packing the weights does not pay for less than 64 rows";
   return {};

@@ -67,12 +67,12 @@ struct GeluErf {
 };
 
 template <class Kind>
-void forward(const float* src, float* dst, int64_t count) {
-  for_lanes(count, [&](int64_t i, auto some) PPENGINE_INLINED { some.store(dst + i, Kind::forward(some.load(src + i))); });
+void forward(const float* src, float* dst, std::int64_t count) {
+  for_lanes(count, [&](std::int64_t i, auto some) PPENGINE_INLINED { some.store(dst + i, Kind::forward(some.load(src + i))); });
 }
 template <class Kind>
-void backward(const float* src, const float* diff_dst, float* diff_src, int64_t count) {
-  for_lanes(count, [&](int64_t i, auto some)
+void backward(const float* src, const float* diff_dst, float* diff_src, std::int64_t count) {
+  for_lanes(count, [&](std::int64_t i, auto some)
                        PPENGINE_INLINED { some.store(diff_src + i, hn::Mul(Kind::slope(some.load(src + i)), some.load(diff_dst + i))); });
 }
 

@@ -20,11 +20,11 @@ constexpr int unroll = 2;            // steps of a tile: with more, g++ 12 moves
 constexpr int rows_per_pointer = 3;  // one register holds the distance of rows: x86 addresses reach one and two of them
 static_assert(tile_height % rows_per_pointer == 0);
 
-int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 // The tile at column n of c: one or two registers wide.
 template <int Height, int Vectors, bool Transposed>
-PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, int64_t n) {
+PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, std::int64_t n) {
   V sums[Height][Vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i)
@@ -35,7 +35,7 @@ PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, in
   // from the stack, which takes as long as the values themselves.
   constexpr int pointers = Transposed ? 1 : (Height + rows_per_pointer - 1) / rows_per_pointer;
   const float* a[pointers];
-  int64_t row_a = of.row_a;
+  std::int64_t row_a = of.row_a;
   asm("" : "+r"(row_a));
 #pragma GCC unroll 4
   for (int i = 0; i < pointers; ++i) {
@@ -61,7 +61,7 @@ PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, in
 #pragma GCC unroll 4
     for (int i = 0; i < pointers; ++i) a[i] += steps;
   };
-  int64_t left = of.depth;
+  std::int64_t left = of.depth;
   for (; left >= unroll; left -= unroll) {
 #pragma GCC unroll 4
     for (int step = 0; step < unroll; ++step) add_step(step);
@@ -93,7 +93,7 @@ PPENGINE_INLINE void multiply_tile(const RowsByPanels& of, const float* line, in
 template <int Height, bool Transposed>
 void multiply_rows(const RowsByPanels& of) {
   const float* panel = of.panels;
-  int64_t n = 0;
+  std::int64_t n = 0;
   for (; n + lanes < of.width; n += panel_width, panel += of.panel) multiply_tile<Height, 2, Transposed>(of, panel, n);
   if (n < of.width) multiply_tile<Height, 1, Transposed>(of, panel, n);
 }
@@ -122,9 +122,9 @@ PPENGINE_INLINE V power_of_two(V x) {
 
 // body(key, which of the register's keys are seen) for what row i computes.
 template <class Body>
-PPENGINE_INLINE void for_keys(const Scores& of, int64_t i, const Body& body) {
-  const int64_t seen = lesser(of.seen + i, of.keys), last = lesser(of.seen + of.height - 1, of.keys);
-  int64_t key = 0;
+PPENGINE_INLINE void for_keys(const Scores& of, std::int64_t i, const Body& body) {
+  const std::int64_t seen = lesser(of.seen + i, of.keys), last = lesser(of.seen + of.height - 1, of.keys);
+  std::int64_t key = 0;
   for (; key + lanes <= seen; key += lanes) body(key, Whole());
   for (; key < last; key += lanes) body(key, First(seen - key));
 }
@@ -132,24 +132,25 @@ PPENGINE_INLINE void for_keys(const Scores& of, int64_t i, const Body& body) {
 void softmax(const Scores& of, float* scores, float* largest, float* sums, float* factors) {
   const V scale = all(of.scale * log2_e);
   float before[most_tile_height];
-  for (int64_t i = 0; i < of.height; ++i) {
+  for (std::int64_t i = 0; i < of.height; ++i) {
     const float* const row = scores + i * of.row;
     before[i] = largest[i];
     V most = all(largest[i]);
-    for_keys(of, i,
-             [&](int64_t key, auto seen) PPENGINE_INLINED { most = seen.choose(hn::Max(most, hn::Mul(scale, load(row + key))), most); });
+    for_keys(of, i, [&](std::int64_t key, auto seen) PPENGINE_INLINED {
+      most = seen.choose(hn::Max(most, hn::Mul(scale, load(row + key))), most);
+    });
     largest[i] = hn::GetLane(hn::MaxOfLanes(f32, most));
   }
-  for_lanes(of.height, [&](int64_t i, auto some) PPENGINE_INLINED {
+  for_lanes(of.height, [&](std::int64_t i, auto some) PPENGINE_INLINED {
     const V factor = power_of_two(hn::Sub(some.load(before + i), some.load(largest + i)));
     some.store(factors + i, factor);
     some.store(sums + i, hn::Mul(factor, some.load(sums + i)));
   });
-  for (int64_t i = 0; i < of.height; ++i) {
+  for (std::int64_t i = 0; i < of.height; ++i) {
     float* const row = scores + i * of.row;
     const V top = all(largest[i]);
     V sum = zero();
-    for_keys(of, i, [&](int64_t key, auto seen) PPENGINE_INLINED {
+    for_keys(of, i, [&](std::int64_t key, auto seen) PPENGINE_INLINED {
       const V p = seen.keep(power_of_two(hn::MulSub(scale, load(row + key), top)));
       store(row + key, p);
       sum = hn::Add(sum, p);
@@ -160,9 +161,9 @@ void softmax(const Scores& of, float* scores, float* largest, float* sums, float
 
 void softmax_backward(const Scores& of, float* p, float* diff, const float* largest, const float* inverse, const float* deltas) {
   const V scale = all(of.scale), to_log2 = all(of.scale * log2_e);
-  for (int64_t i = 0; i < of.height; ++i, p += of.row, diff += of.row) {
+  for (std::int64_t i = 0; i < of.height; ++i, p += of.row, diff += of.row) {
     const V top = all(largest[i]), factor = all(inverse[i]), delta = all(deltas[i]);
-    for_keys(of, i, [&](int64_t key, auto seen) PPENGINE_INLINED {
+    for_keys(of, i, [&](std::int64_t key, auto seen) PPENGINE_INLINED {
       const V probability = hn::Mul(factor, seen.keep(power_of_two(hn::MulSub(to_log2, load(p + key), top))));
       store(p + key, probability);
       store(diff + key, seen.keep(hn::Mul(probability, hn::Mul(scale, hn::Sub(load(diff + key), delta)))));
@@ -170,15 +171,15 @@ void softmax_backward(const Scores& of, float* p, float* diff, const float* larg
   }
 }
 
-void scale_rows(float* c, int64_t row_c, int64_t height, int64_t width, const float* factors) {
-  for (int64_t i = 0; i < height; ++i, c += row_c)
-    for_lanes(width, [&](int64_t k, auto there) PPENGINE_INLINED { there.store(c + k, hn::Mul(all(factors[i]), there.load(c + k))); });
+void scale_rows(float* c, std::int64_t row_c, std::int64_t height, std::int64_t width, const float* factors) {
+  for (std::int64_t i = 0; i < height; ++i, c += row_c)
+    for_lanes(width, [&](std::int64_t k, auto there) PPENGINE_INLINED { there.store(c + k, hn::Mul(all(factors[i]), there.load(c + k))); });
 }
 
-void dot_rows(const float* a, const float* b, int64_t row, int64_t height, int64_t width, float* dots) {
-  for (int64_t i = 0; i < height; ++i, a += row, b += row) {
+void dot_rows(const float* a, const float* b, std::int64_t row, std::int64_t height, std::int64_t width, float* dots) {
+  for (std::int64_t i = 0; i < height; ++i, a += row, b += row) {
     V sum = zero();
-    for_lanes(width, [&](int64_t k, auto there) PPENGINE_INLINED { sum = fma(there.load(a + k), there.load(b + k), sum); });
+    for_lanes(width, [&](std::int64_t k, auto there) PPENGINE_INLINED { sum = fma(there.load(a + k), there.load(b + k), sum); });
     dots[i] = sum_of(sum);
   }
 }

@@ -8,14 +8,14 @@ namespace ppengine::ops::cpu {
 // c[height,width] = factors[height] · ((c +) a[height,depth] · panels), with height up to tile_height. A register of columns that nobody
 // wants is left out.
 struct RowsByPanels {
-  int64_t height, width, depth;
+  std::int64_t height, width, depth;
   const float* a;
-  int64_t row_a;
+  std::int64_t row_a;
   bool transposed_a;    // a is [depth, height...]
   const float* panels;  // as pack_panel leaves them
-  int64_t panel;        // floats from one to the next
+  std::int64_t panel;   // floats from one to the next
   float* c;
-  int64_t row_c;
+  std::int64_t row_c;
   bool add;
   const float* factors;  // or null
 };
@@ -23,8 +23,8 @@ struct RowsByPanels {
 // Rows of scores: the first sees the first `seen` keys, each of the others one more, at most `keys` in all. They are computed, and
 // written with zeros where a key is not seen, up to the next whole register.
 struct Scores {
-  int64_t height, seen, keys;
-  int64_t row;
+  std::int64_t height, seen, keys;
+  std::int64_t row;
   float scale;
 };
 
@@ -37,9 +37,9 @@ struct AttentionLoops {
   // probabilities and the gradients of scores.
   void (*softmax_backward)(const Scores& of, float* p, float* diff, const float* largest, const float* inverse, const float* deltas);
   // c[i] *= factors[i]
-  void (*scale_rows)(float* c, int64_t row_c, int64_t height, int64_t width, const float* factors);
+  void (*scale_rows)(float* c, std::int64_t row_c, std::int64_t height, std::int64_t width, const float* factors);
   // dots[i] = a[i] · b[i]
-  void (*dot_rows)(const float* a, const float* b, int64_t row, int64_t height, int64_t width, float* dots);
+  void (*dot_rows)(const float* a, const float* b, std::int64_t row, std::int64_t height, std::int64_t width, float* dots);
 };
 const AttentionLoops* attention_loops();  // null as in loops.hpp
 

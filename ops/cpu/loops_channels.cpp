@@ -17,25 +17,25 @@ const ChannelLoops* find_channel_loops() { return nullptr; }
 #else
 namespace {
 
-float sum(const float* x, int64_t count) {
-  return sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(x + i); });
+float sum(const float* x, std::int64_t count) {
+  return sum_over(count, [&](std::int64_t i, auto some) PPENGINE_INLINED { return some.load(x + i); });
 }
-float squares(const float* x, float mean, int64_t count) {
-  return sum_over(count, [&](int64_t i, auto some) PPENGINE_INLINED {
+float squares(const float* x, float mean, std::int64_t count) {
+  return sum_over(count, [&](std::int64_t i, auto some) PPENGINE_INLINED {
     const V d = some.keep(hn::Sub(some.load(x + i), all(mean)));
     return hn::Mul(d, d);
   });
 }
-void products(const float* g, const float* x, float mean, int64_t count, float& total, float& dot) {
+void products(const float* g, const float* x, float mean, std::int64_t count, float& total, float& dot) {
   total += sum(g, count);
-  dot += sum_over(count,
-                  [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(g + i), hn::Sub(some.load(x + i), all(mean))); });
+  dot += sum_over(
+      count, [&](std::int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(g + i), hn::Sub(some.load(x + i), all(mean))); });
 }
-void scale(const float* x, float a, float b, float* y, int64_t count) {
-  for_lanes(count, [&](int64_t i, auto some) PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(x + i), all(b))); });
+void scale(const float* x, float a, float b, float* y, std::int64_t count) {
+  for_lanes(count, [&](std::int64_t i, auto some) PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(x + i), all(b))); });
 }
-void combine(const float* g, const float* x, float a, float b, float c, float* y, int64_t count) {
-  for_lanes(count, [&](int64_t i, auto some)
+void combine(const float* g, const float* x, float a, float b, float c, float* y, std::int64_t count) {
+  for_lanes(count, [&](std::int64_t i, auto some)
                        PPENGINE_INLINED { some.store(y + i, fma(all(a), some.load(g + i), fma(all(b), some.load(x + i), all(c)))); });
 }
 

@@ -6,12 +6,12 @@
 namespace ppengine::ops::cpu {
 
 struct ChannelLoops {
-  float (*sum)(const float* x, int64_t count);
-  float (*squares)(const float* x, float mean, int64_t count);  // Σ (x - mean)²
+  float (*sum)(const float* x, std::int64_t count);
+  float (*squares)(const float* x, float mean, std::int64_t count);  // Σ (x - mean)²
   // sum += Σ g, dot += Σ g · (x - mean)
-  void (*products)(const float* g, const float* x, float mean, int64_t count, float& sum, float& dot);
-  void (*scale)(const float* x, float a, float b, float* y, int64_t count);                             // y = a·x + b
-  void (*combine)(const float* g, const float* x, float a, float b, float c, float* y, int64_t count);  // y = a·g + b·x + c
+  void (*products)(const float* g, const float* x, float mean, std::int64_t count, float& sum, float& dot);
+  void (*scale)(const float* x, float a, float b, float* y, std::int64_t count);                             // y = a·x + b
+  void (*combine)(const float* g, const float* x, float a, float b, float c, float* y, std::int64_t count);  // y = a·g + b·x + c
 };
 const ChannelLoops* channel_loops();  // null as in loops.hpp
 

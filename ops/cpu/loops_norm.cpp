@@ -15,16 +15,17 @@ const NormLoops* find_norm_loops() { return nullptr; }
 #else
 namespace {
 
-void forward(const Norms& n, const float* src, float* dst, float* mean, float* rstd, int64_t rows) {
+void forward(const Norms& n, const float* src, float* dst, float* mean, float* rstd, std::int64_t rows) {
   const float share = 1.0f / static_cast<float>(n.width);
-  for (int64_t row = 0; row < rows; ++row, src += n.width, dst += n.width) {
-    const float m = n.centered ? share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return some.load(src + i); }) : 0;
-    const float variance = share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
+  for (std::int64_t row = 0; row < rows; ++row, src += n.width, dst += n.width) {
+    const float m =
+        n.centered ? share * sum_over(n.width, [&](std::int64_t i, auto some) PPENGINE_INLINED { return some.load(src + i); }) : 0;
+    const float variance = share * sum_over(n.width, [&](std::int64_t i, auto some) PPENGINE_INLINED {
                              const V d = some.keep(hn::Sub(some.load(src + i), all(m)));
                              return hn::Mul(d, d);
                            });
     const float r = 1.0f / __builtin_sqrtf(variance + n.epsilon);
-    for_lanes(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
+    for_lanes(n.width, [&](std::int64_t i, auto some) PPENGINE_INLINED {
       const V normal = hn::Mul(hn::Sub(some.load(src + i), all(m)), all(r));
       const V beta = n.beta ? some.load(n.beta + i) : zero();
       some.store(dst + i, fma(normal, some.load(n.gamma + i), beta));
@@ -36,16 +37,17 @@ void forward(const Norms& n, const float* src, float* dst, float* mean, float* r
 
 // With x̂ = (x - mean) · rstd and g = diff · gamma: diff_src = rstd (g - mean(g) - x̂ mean(g x̂)); RMS norm lacks mean(g).
 void backward_input(const Norms& n, const float* src, const float* diff_dst, const float* mean, const float* rstd, const float* add,
-                    float* diff_src, int64_t rows) {
+                    float* diff_src, std::int64_t rows) {
   const float share = 1.0f / static_cast<float>(n.width);
-  for (int64_t row = 0; row < rows; ++row, src += n.width, diff_dst += n.width, diff_src += n.width) {
+  for (std::int64_t row = 0; row < rows; ++row, src += n.width, diff_dst += n.width, diff_src += n.width) {
     const float m = n.centered ? mean[row] : 0, r = rstd[row];
-    const auto weighted = [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(some.load(diff_dst + i), some.load(n.gamma + i)); };
-    const auto normal = [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(hn::Sub(some.load(src + i), all(m)), all(r)); };
+    const auto weighted = [&](std::int64_t i, auto some)
+                              PPENGINE_INLINED { return hn::Mul(some.load(diff_dst + i), some.load(n.gamma + i)); };
+    const auto normal = [&](std::int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(hn::Sub(some.load(src + i), all(m)), all(r)); };
     const float along =
-        share * sum_over(n.width, [&](int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(weighted(i, some), normal(i, some)); });
+        share * sum_over(n.width, [&](std::int64_t i, auto some) PPENGINE_INLINED { return hn::Mul(weighted(i, some), normal(i, some)); });
     const float level = n.centered ? share * sum_over(n.width, weighted) : 0;
-    for_lanes(n.width, [&](int64_t i, auto some) PPENGINE_INLINED {
+    for_lanes(n.width, [&](std::int64_t i, auto some) PPENGINE_INLINED {
       const V added = add ? some.load(add + i) : zero();
       const V gradient = hn::NegMulAdd(normal(i, some), all(along), hn::Sub(weighted(i, some), all(level)));
       some.store(diff_src + i, fma(all(r), gradient, added));
@@ -56,8 +58,8 @@ void backward_input(const Norms& n, const float* src, const float* diff_dst, con
 
 constexpr int columns = 4;  // registers
 
-void backward_weight(const Norms& n, const float* src, const float* diff_dst, const float* mean, const float* rstd, int64_t rows,
-                     int64_t width, float* diff_gamma, float* diff_beta, bool accumulate) {
+void backward_weight(const Norms& n, const float* src, const float* diff_dst, const float* mean, const float* rstd, std::int64_t rows,
+                     std::int64_t width, float* diff_gamma, float* diff_beta, bool accumulate) {
   const auto sum = [&](auto part) PPENGINE_INLINED {
     V gamma[columns], beta[columns];
 #pragma GCC unroll 4
@@ -65,7 +67,7 @@ void backward_weight(const Norms& n, const float* src, const float* diff_dst, co
       gamma[c] = accumulate ? part(c).load(diff_gamma + c * lanes) : zero();
       beta[c] = accumulate && diff_beta ? part(c).load(diff_beta + c * lanes) : zero();
     }
-    for (int64_t row = 0; row < rows; ++row, src += n.width, diff_dst += n.width) {
+    for (std::int64_t row = 0; row < rows; ++row, src += n.width, diff_dst += n.width) {
       const V m = all(n.centered ? mean[row] : 0), r = all(rstd[row]);
 #pragma GCC unroll 4
       for (int c = 0; c < columns; ++c) {

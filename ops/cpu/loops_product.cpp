@@ -15,9 +15,9 @@ const ProductLoops* find_product_loops() { return nullptr; }
 #else
 namespace {
 
-constexpr int64_t fetch_steps = 8;                                              // of a tile, between fetches
-constexpr int64_t line_floats = 16;                                             // of a cache line
-constexpr int64_t panel_lines = (panel_width + line_floats - 1) / line_floats;  // of a row of a panel
+constexpr std::int64_t fetch_steps = 8;                                              // of a tile, between fetches
+constexpr std::int64_t line_floats = 16;                                             // of a cache line
+constexpr std::int64_t panel_lines = (panel_width + line_floats - 1) / line_floats;  // of a row of a panel
 
 PPENGINE_INLINE void fetch(const float* p) { __builtin_prefetch(p, 0); }
 PPENGINE_INLINE void fetch_to_write(const float* p) {
@@ -71,8 +71,8 @@ PPENGINE_INLINE void transpose(V (&rows)[lanes]) {
 }
 
 // A register's worth of a panel's columns, from as many rows of b.
-void pack_transposed(const float* b, int64_t row_b, int64_t width, int64_t depth, float* panel) {
-  int64_t k = 0;
+void pack_transposed(const float* b, std::int64_t row_b, std::int64_t width, std::int64_t depth, float* panel) {
+  std::int64_t k = 0;
   V rows[lanes];
   for (; k + lanes <= depth; k += lanes) {
 #pragma GCC unroll 16
@@ -91,14 +91,14 @@ void pack_transposed(const float* b, int64_t row_b, int64_t width, int64_t depth
     if (k + i < depth) hn::Store(rows[i], f32, panel + (k + i) * panel_width);
 }
 
-void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, int64_t depth, float* panel) {
+void pack_panel(const float* b, std::int64_t row_b, bool transposed, std::int64_t width, std::int64_t depth, float* panel) {
   if (transposed) {
     pack_transposed(b, row_b, width, depth, panel);
     pack_transposed(b + lanes * row_b, row_b, width - lanes, depth, panel + lanes);
     return;
   }
   const auto copy = [&](auto left, auto right) PPENGINE_INLINED {
-    for (int64_t k = 0; k < depth; ++k, b += row_b, panel += panel_width) {
+    for (std::int64_t k = 0; k < depth; ++k, b += row_b, panel += panel_width) {
       hn::Store(left.load(b), f32, panel);
       hn::Store(right.load(b + lanes), f32, panel + lanes);
     }
@@ -109,16 +109,16 @@ void pack_panel(const float* b, int64_t row_b, bool transposed, int64_t width, i
     copy(First(width), First(width - lanes));
 }
 
-void pack_strip(const float* a, int64_t row_a, int64_t height, int64_t depth, float* strip) {
+void pack_strip(const float* a, std::int64_t row_a, std::int64_t height, std::int64_t depth, float* strip) {
   // What is read beyond the height lies in the same matrix, but for the last rows, and is overwritten or not used.
-  int64_t k = 0;
-  constexpr int64_t registers = (tile_height + lanes - 1) / lanes;
+  std::int64_t k = 0;
+  constexpr std::int64_t registers = (tile_height + lanes - 1) / lanes;
   for (; (depth - 1 - k) * row_a + height >= registers * lanes; ++k, a += row_a, strip += tile_height) {
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < registers; ++i) store(strip + i * lanes, load(a + i * lanes));
+    for (std::int64_t i = 0; i < registers; ++i) store(strip + i * lanes, load(a + i * lanes));
   }
   for (; k < depth; ++k, a += row_a, strip += tile_height)
-    for (int64_t i = 0; i < height; ++i) strip[i] = a[i];
+    for (std::int64_t i = 0; i < height; ++i) strip[i] = a[i];
 }
 
 template <int Height, class Left, class Right>
@@ -155,13 +155,13 @@ void multiply_rows(const Tile& tile) {
 
   // Every third row has a pointer of its own: the two behind it are then reached by what an address can add up itself.
   constexpr int pointers = Strip ? 1 : (Height + 2) / 3;
-  constexpr int64_t step_a = Strip ? tile_height : 1;
-  const int64_t row_a = Strip ? 1 : tile.row_a;
+  constexpr std::int64_t step_a = Strip ? tile_height : 1;
+  const std::int64_t row_a = Strip ? 1 : tile.row_a;
   const float* a[pointers];
 #pragma GCC unroll 4
   for (int i = 0; i < pointers; ++i) a[i] = tile.a + i * 3 * row_a;
   const float* panel = tile.panel;
-  const auto add_step = [&](int64_t u) PPENGINE_INLINED {
+  const auto add_step = [&](std::int64_t u) PPENGINE_INLINED {
     const float* const line = panel + u * panel_width;
     const V left = hn::Load(f32, line), right = hn::Load(f32, line + lanes);
 #pragma GCC unroll 16
@@ -172,7 +172,7 @@ void multiply_rows(const Tile& tile) {
       sums[i][1] = fma(value, right, sums[i][1]);
     }
   };
-  const auto advance = [&](int64_t steps) PPENGINE_INLINED {
+  const auto advance = [&](std::int64_t steps) PPENGINE_INLINED {
 #pragma GCC unroll 4
     for (int i = 0; i < pointers; ++i) {
       a[i] += steps * step_a;
@@ -184,17 +184,17 @@ void multiply_rows(const Tile& tile) {
   // need not begin with a cache line, and the line in which they do begin is the end of what was there before.
   const float* next_c = tile.next_c;
   const float* next_b = tile.next_b;
-  int64_t k = 0;
-  for (int64_t fetched = 0; k + fetch_steps <= tile.depth; k += fetch_steps, ++fetched) {
+  std::int64_t k = 0;
+  for (std::int64_t fetched = 0; k + fetch_steps <= tile.depth; k += fetch_steps, ++fetched) {
 #pragma GCC unroll 2
-    for (int64_t line = 1; line <= panel_lines; ++line) {
+    for (std::int64_t line = 1; line <= panel_lines; ++line) {
       fetch(next_b + line * line_floats - 1);
       fetch_to_write(next_c + line * line_floats - 1);
     }
     next_b += fetched + 1 < tile.rows_b ? tile.row_b : 0;
     next_c += fetched + 1 < Height ? tile.row_c : 0;
 #pragma GCC unroll 1
-    for (int64_t u = 0; u < fetch_steps; u += 2) {  // more at once, and g++ 12 moves sums between registers: 9 % slower with AVX2
+    for (std::int64_t u = 0; u < fetch_steps; u += 2) {  // more at once, and g++ 12 moves sums between registers: 9 % slower with AVX2
       add_step(0);
       add_step(1);
       advance(2);
@@ -216,12 +216,12 @@ void multiply(const Tile& tile) {
 
 constexpr int sum_registers = 8;
 
-void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float* sums, bool accumulate) {
+void sum_rows(const float* a, std::int64_t row_a, std::int64_t rows, std::int64_t width, float* sums, bool accumulate) {
   const auto sum = [&](auto part) PPENGINE_INLINED {
     V total[sum_registers];
 #pragma GCC unroll 8
     for (int i = 0; i < sum_registers; ++i) total[i] = accumulate ? part(i).load(sums + i * lanes) : zero();
-    for (int64_t r = 0; r < rows; ++r, a += row_a) {
+    for (std::int64_t r = 0; r < rows; ++r, a += row_a) {
 #pragma GCC unroll 8
       for (int i = 0; i < sum_registers; ++i) total[i] = hn::Add(total[i], part(i).load(a + i * lanes));
     }
@@ -234,14 +234,14 @@ void sum_rows(const float* a, int64_t row_a, int64_t rows, int64_t width, float*
     sum([=](int i) PPENGINE_INLINED { return First(width - i * lanes); });
 }
 
-float read(const float* from, int64_t count) {
+float read(const float* from, std::int64_t count) {
   constexpr int registers = 8;
   V sums[registers];
 #pragma GCC unroll 8
   for (int i = 0; i < registers; ++i) sums[i] = zero();
-  int64_t at = 0;
+  std::int64_t at = 0;
   for (; at + registers * lanes <= count; at += registers * lanes) {
-    for (int64_t line = 0; line < registers * lanes; line += line_floats) fetch(from + at + 1024 + line);
+    for (std::int64_t line = 0; line < registers * lanes; line += line_floats) fetch(from + at + 1024 + line);
 #pragma GCC unroll 8
     for (int i = 0; i < registers; ++i) sums[i] = hn::Add(sums[i], load(from + at + i * lanes));
   }

@@ -16,18 +16,18 @@ const WidenLoops* find_widen_loops() { return nullptr; }
 namespace {
 
 // Plain loops that g++ makes vectors of.
-void bf16(const uint16_t* from, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] = __builtin_bit_cast(float, static_cast<uint32_t>(from[i]) << 16);
+void bf16(const std::uint16_t* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = __builtin_bit_cast(float, static_cast<std::uint32_t>(from[i]) << 16);
 }
-void int8(const int8_t* from, float scale, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] = scale * static_cast<float>(from[i]);
+void int8(const std::int8_t* from, float scale, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scale * static_cast<float>(from[i]);
 }
-void int4(const uint8_t* from, float step, float least, int64_t count, float* to) {
+void int4(const std::uint8_t* from, float step, float least, std::int64_t count, float* to) {
   for (; count >= 32; count -= 32, from += 16, to += 32) {
     for (int i = 0; i < 16; ++i) to[i] = static_cast<float>(from[i] & 15) * step + least;
     for (int i = 0; i < 16; ++i) to[i + 16] = static_cast<float>(from[i] >> 4) * step + least;
   }
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(i < 16 ? from[i] & 15 : from[i - 16] >> 4) * step + least;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(i < 16 ? from[i] & 15 : from[i - 16] >> 4) * step + least;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class CpuNorm final : public Norm {
   void forward(Stream& stream, const void* src, const void* gamma, const void* beta, void* dst, float* mean, float* rstd) override {
     stream.wait();
     const auto norms = describe(gamma, beta);
-    cpu::for_parts(spec_.rows, part_, [&](int64_t row, int64_t end) {
+    cpu::for_parts(spec_.rows, part_, [&](std::int64_t row, std::int64_t end) {
       loops_.forward(norms, at(floats(src), row), at(floats(dst), row), mean ? mean + row : nullptr, rstd ? rstd + row : nullptr,
                      end - row);
     });
@@ -26,7 +26,7 @@ class CpuNorm final : public Norm {
                       const void* add, void* diff_src) override {
     stream.wait();
     const auto norms = describe(gamma, nullptr);
-    cpu::for_parts(spec_.rows, part_, [&](int64_t row, int64_t end) {
+    cpu::for_parts(spec_.rows, part_, [&](std::int64_t row, std::int64_t end) {
       loops_.backward_input(norms, at(floats(src), row), at(floats(diff_dst), row), mean ? mean + row : nullptr, rstd + row,
                             spec_.add_diff_src ? at(floats(add), row) : nullptr, at(floats(diff_src), row), end - row);
     });
@@ -36,7 +36,7 @@ class CpuNorm final : public Norm {
                        float* diff_beta, bool accumulate) override {
     stream.wait();
     const auto norms = describe(nullptr, nullptr);
-    cpu::for_parts(spec_.width, loops_.columns, [&](int64_t begin, int64_t end) {
+    cpu::for_parts(spec_.width, loops_.columns, [&](std::int64_t begin, std::int64_t end) {
       loops_.backward_weight(norms, floats(src) + begin, floats(diff_dst) + begin, mean, rstd, spec_.rows, end - begin, diff_gamma + begin,
                              spec_.bias ? diff_beta + begin : nullptr, accumulate);
     });
@@ -47,13 +47,13 @@ class CpuNorm final : public Norm {
     return {spec_.width, spec_.epsilon, spec_.kind == NormKind::layer, floats(gamma), spec_.bias ? floats(beta) : nullptr};
   }
   template <class T>
-  T* at(T* values, int64_t row) const {
+  T* at(T* values, std::int64_t row) const {
     return values + row * spec_.width;
   }
 
   NormSpec spec_;
   const cpu::NormLoops& loops_ = *cpu::norm_loops();
-  int64_t part_;  // rows of a thread at a time
+  std::int64_t part_;  // rows of a thread at a time
 };
 
 }  // namespace

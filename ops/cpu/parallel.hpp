@@ -11,10 +11,10 @@ namespace ppengine::ops::cpu {
 
 // body(begin, end) for parts of [0, total) of `size` each.
 template <class Body>
-void for_parts(int64_t total, int64_t size, const Body& body) {
-  if (total <= size) return total > 0 ? body(int64_t{0}, total) : void();
+void for_parts(std::int64_t total, std::int64_t size, const Body& body) {
+  if (total <= size) return total > 0 ? body(std::int64_t{0}, total) : void();
   oneapi::tbb::parallel_for(
-      int64_t{0}, divide_up(total, size), [&](int64_t part) { body(part * size, std::min((part + 1) * size, total)); },
+      std::int64_t{0}, divide_up(total, size), [&](std::int64_t part) { body(part * size, std::min((part + 1) * size, total)); },
       oneapi::tbb::simple_partitioner{});
 }
 

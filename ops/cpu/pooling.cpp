@@ -7,14 +7,14 @@
 
 namespace ppengine::ops {
 
-void scatter_planes(Stream& stream, const float* diff_dst, const std::int32_t* where, float* diff_src, int64_t planes, int64_t outputs,
-                    int64_t places) {
+void scatter_planes(Stream& stream, const float* diff_dst, const std::int32_t* where, float* diff_src, std::int64_t planes,
+                    std::int64_t outputs, std::int64_t places) {
   stream.wait();
-  cpu::for_parts(planes, std::max<int64_t>(1, 16384 / std::max<int64_t>(places, 1)), [=](int64_t begin, int64_t end) {
+  cpu::for_parts(planes, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(places, 1)), [=](std::int64_t begin, std::int64_t end) {
     std::fill_n(diff_src + begin * places, (end - begin) * places, 0.0f);
-    for (int64_t plane = begin; plane < end; ++plane) {
+    for (std::int64_t plane = begin; plane < end; ++plane) {
       float* const to = diff_src + plane * places;
-      for (int64_t o = plane * outputs; o < (plane + 1) * outputs; ++o)
+      for (std::int64_t o = plane * outputs; o < (plane + 1) * outputs; ++o)
         if (where[o] >= 0) to[where[o]] += diff_dst[o];
     }
   });

@@ -22,9 +22,9 @@
 namespace ppengine::ops::cpu {
 namespace {
 
-constexpr int64_t least_measured = 1 << 23;  // multiplications
-constexpr int64_t most_measured = 4096;      // of each size: more takes longer and says the same
-constexpr int method = 2;                    // of measuring: answers of earlier ones do not count
+constexpr std::int64_t least_measured = 1 << 23;  // multiplications
+constexpr std::int64_t most_measured = 4096;      // of each size: more takes longer and says the same
+constexpr int method = 2;                         // of measuring: answers of earlier ones do not count
 constexpr int least_tries = 4, most_tries = 24;
 constexpr double most_seconds = 1;     // that a shape's tries take, once there are enough
 constexpr double clearly = 1.05;       // faster than ours, to be chosen
@@ -48,10 +48,10 @@ void by_onednn(Stream& stream, const Gemm& g) {
   const bool begun = g.bias || g.add;
   if (g.bias || (g.add && g.add != g.c)) {
     stream.wait();  // what is under way may still write what is added, or read what was in c's memory
-    for_parts(g.m, divide_up(1 << 14, g.n), [&](int64_t row, int64_t end) {
+    for_parts(g.m, divide_up(1 << 14, g.n), [&](std::int64_t row, std::int64_t end) {
       for (; row < end; ++row) {
         float* const c = g.c + row * g.n;
-        for (int64_t i = 0; i < g.n; ++i) c[i] = (g.add ? g.add[row * g.n + i] : 0.0f) + (g.bias ? g.bias[i] : 0.0f);
+        for (std::int64_t i = 0; i < g.n; ++i) c[i] = (g.add ? g.add[row * g.n + i] : 0.0f) + (g.bias ? g.bias[i] : 0.0f);
       }
     });
   }
@@ -68,12 +68,12 @@ class Operands {
         a_(lines(g_.m, g_.k)),
         b_(lines(g_.k, g_.n)),
         c_(lines(g_.m, g_.n)),
-        copies_(divide_up(not_cached, std::max(g_.transposed_a ? c_ : b_, int64_t{1}))),
-        memory_(static_cast<size_t>(a_ + (g_.transposed_a ? b_ + copies_ * c_ : copies_ * b_ + c_)), filled()) {}
+        copies_(divide_up(not_cached, std::max(g_.transposed_a ? c_ : b_, std::int64_t{1}))),
+        memory_(static_cast<std::size_t>(a_ + (g_.transposed_a ? b_ + copies_ * c_ : copies_ * b_ + c_)), filled()) {}
 
   Gemm next() {
-    const int64_t copy = next_++ % copies_, b = a_ + (g_.transposed_a ? 0 : copy * b_);
-    const int64_t c = a_ + (g_.transposed_a ? b_ + copy * c_ : copies_ * b_);
+    const std::int64_t copy = next_++ % copies_, b = a_ + (g_.transposed_a ? 0 : copy * b_);
+    const std::int64_t c = a_ + (g_.transposed_a ? b_ + copy * c_ : copies_ * b_);
     g_.a = at(0), g_.b = at(b), g_.c = at(c);
     g_.bias = nullptr, g_.add = g_.transposed_a ? g_.c : nullptr;
     return g_;
@@ -83,25 +83,25 @@ class Operands {
   struct alignas(64) Line {
     float values[16];
   };
-  static constexpr int64_t not_cached = (32 << 20) / sizeof(Line);
+  static constexpr std::int64_t not_cached = (32 << 20) / sizeof(Line);
   static Line filled() {
     Line line;
     std::ranges::fill(line.values, 0.5f);
     return line;
   }
   // One more than needed: matrices that all begin with a page would push each other out of the first cache.
-  static int64_t lines(int64_t rows, int64_t columns) { return divide_up(rows * columns, 16) + 1; }
-  float* at(int64_t line) { return memory_[static_cast<size_t>(line)].values; }
+  static std::int64_t lines(std::int64_t rows, std::int64_t columns) { return divide_up(rows * columns, 16) + 1; }
+  float* at(std::int64_t line) { return memory_[static_cast<std::size_t>(line)].values; }
 
   Gemm g_;
-  int64_t a_, b_, c_, copies_, next_ = 0;
+  std::int64_t a_, b_, c_, copies_, next_ = 0;
   std::vector<Line> memory_;
 };
 
 ProductChoice measure(Stream& stream, Gemm g) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  for (int64_t* size : {&g.m, &g.n, &g.k}) *size = std::min(*size, most_measured);
+  for (std::int64_t* size : {&g.m, &g.n, &g.k}) *size = std::min(*size, most_measured);
   Operands operands(g);
   BestRate ours, onednn;
   const auto steady = [&] { return ours.steady() && onednn.steady(); };

@@ -19,20 +19,20 @@ class StepChain final : public HeldBack {
   explicit StepChain(Stream& stream);
 
   // A linear over up to most_few_rows rows with weights in this format, but int4.
-  void add(Stream& stream, const LinearStep& step, WeightFormat format, int64_t rows);
-  void add(Stream& stream, const AttentionStep& step, int64_t tokens);
-  void add(Stream& stream, const RotaryStep& step, int64_t tokens);
+  void add(Stream& stream, const LinearStep& step, WeightFormat format, std::int64_t rows);
+  void add(Stream& stream, const AttentionStep& step, std::int64_t tokens);
+  void add(Stream& stream, const RotaryStep& step, std::int64_t tokens);
   // A linear with 4-bit weights over any number of rows, whose inputs are rounded to bytes.
-  void add_by_bytes(Stream& stream, const LinearStep& step, int64_t rows);
+  void add_by_bytes(Stream& stream, const LinearStep& step, std::int64_t rows);
   // Attention over a cache of bytes, of any number of tokens.
-  void add_over_bytes(const ByteCacheStep& step, int64_t sequences);
+  void add_over_bytes(const ByteCacheStep& step, std::int64_t sequences);
   void launch(Stream::Impl& stream) override;
 
  private:
   // What linears read: rows that are normed, or bytes. Linears that follow one another often read the same.
   struct Inputs {
     const float *src = nullptr, *gamma = nullptr, *beta = nullptr;
-    int64_t rows = 0, in = 0, group = 0;  // group: of bytes; 0 for f32
+    std::int64_t rows = 0, in = 0, group = 0;  // group: of bytes; 0 for f32
     bool operator==(const Inputs&) const = default;
   };
   struct NormRows {
@@ -43,46 +43,46 @@ class StepChain final : public HeldBack {
     LinearStep of;
     ByteRowShape shape;
     std::byte* dst;
-    int64_t rows, at_once;
+    std::int64_t rows, at_once;
   };
   struct Linear {
     LinearStep step;
     WeightFormat format;
-    int64_t rows, chunk;
+    std::int64_t rows, chunk;
   };
   struct ByteLinear {
     LinearStep step;
     ByteRowShape shape;
     const std::byte* bytes;
-    int64_t rows, chunk;
+    std::int64_t rows, chunk;
   };
   struct RotateTokens {
     RotaryStep step;
-    int64_t tokens, at_once;
+    std::int64_t tokens, at_once;
   };
   struct ChainStep {
-    int64_t chunks;
+    std::int64_t chunks;
     std::variant<NormRows, QuantizeRows, Linear, ByteLinear, AttentionStep, ByteCacheStep, RotateTokens> what;
   };
   // Counts of one step's chunks; on a line of its own, since all threads look at it.
   struct alignas(64) Progress {
-    std::atomic<int64_t> claimed{0}, finished{0};
+    std::atomic<std::int64_t> claimed{0}, finished{0};
   };
 
-  static void run(const NormRows& norm, int64_t row);
-  static void run(const QuantizeRows& quantize, int64_t part);
-  static void run(const Linear& linear, int64_t part);
-  static void run(const ByteLinear& linear, int64_t part);
-  static void run(const AttentionStep& attention, int64_t chunk);
-  static void run(const ByteCacheStep& attention, int64_t chunk);
-  static void run(const RotateTokens& rotate, int64_t part);
+  static void run(const NormRows& norm, std::int64_t row);
+  static void run(const QuantizeRows& quantize, std::int64_t part);
+  static void run(const Linear& linear, std::int64_t part);
+  static void run(const ByteLinear& linear, std::int64_t part);
+  static void run(const AttentionStep& attention, std::int64_t chunk);
+  static void run(const ByteCacheStep& attention, std::int64_t chunk);
+  static void run(const RotateTokens& rotate, std::int64_t part);
 
   bool are_prepared(const Inputs& wanted);
-  void forget_overwritten(const LinearStep& step, int64_t rows);
-  void* memory_for_inputs(Stream& stream, size_t bytes);
+  void forget_overwritten(const LinearStep& step, std::int64_t rows);
+  void* memory_for_inputs(Stream& stream, std::size_t bytes);
   void work();
 
-  int64_t threads_;
+  std::int64_t threads_;
   std::vector<ChainStep> steps_, running_;
   std::vector<Progress> progress_;
   Buffer memory_;

@@ -27,7 +27,7 @@ int activation_code(const WeightLinearSpec& spec) {
 class FewRowsByLoops final : public WeightLinear {
  public:
   explicit FewRowsByLoops(const WeightLinearSpec& spec) : spec_(spec) {}
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
   void forward(Stream& stream, const Operands& at) override {
     cpu::StepChain::of(stream).add(stream, cpu::step_of(spec_, at), spec_.weight.storage.format, spec_.rows);
   }
@@ -40,7 +40,7 @@ class FewRowsByLoops final : public WeightLinear {
 class ByBytes final : public WeightLinear {
  public:
   explicit ByBytes(const WeightLinearSpec& spec) : spec_(spec) {}
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
   void forward(Stream& stream, const Operands& at) override {
     cpu::StepChain::of(stream).add_by_bytes(stream, cpu::step_of(spec_, at), spec_.rows);
   }

@@ -5,6 +5,6 @@
 
 namespace ppengine::ops {
 
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace ppengine::ops

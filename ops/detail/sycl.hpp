@@ -18,7 +18,7 @@
 
 namespace ppengine::ops {
 
-constexpr size_t plain_kernel_slots = 64;
+constexpr std::size_t plain_kernel_slots = 64;
 
 // The queues of a device that are free to use. On CPUs they are kept for the life of the process: the OpenCL runtime waits for a
 // queue's tasks when it frees the queue, and where the last task still holds the queue, that task frees it, waits for itself, and its
@@ -78,10 +78,10 @@ struct Stream::Impl {
   explicit Impl(std::shared_ptr<Device> device);
   ~Impl();
 
-  static constexpr size_t outstanding_on_cpus = 8, outstanding_on_gpus = 1024;
+  static constexpr std::size_t outstanding_on_cpus = 8, outstanding_on_gpus = 1024;
   std::shared_ptr<Device> device;
-  bool chained;            // out-of-order queue, order carried by events
-  size_t max_outstanding;  // submissions under way
+  bool chained;                 // out-of-order queue, order carried by events
+  std::size_t max_outstanding;  // submissions under way
   sycl::queue queue;
   std::optional<dnnl::stream> dnnl;
 
@@ -112,19 +112,19 @@ struct Stream::Impl {
   }
 
   // On CPUs: lets the runtime free what it keeps of host tasks that are done.
-  static constexpr size_t forget_from = 64, most_host_tasks_kept = 1024;
+  static constexpr std::size_t forget_from = 64, most_host_tasks_kept = 1024;
   void forget_host_tasks();
 
   // Memory for the time of one submission: the stream's work is in order, so all of it can share one. Grows at most a few times, while
   // ops run for the first time.
-  void* scratch(size_t bytes);
+  void* scratch(std::size_t bytes);
 
   Buffer scratch_memory;
   std::vector<sycl::event> pending;
   bool kernels_pending = false, host_tasks_pending = false;  // among them
   std::vector<Command> ring;                                 // the last max_outstanding submissions
-  size_t next = 0;
-  size_t host_tasks_kept = 0;
+  std::size_t next = 0;
+  std::size_t host_tasks_kept = 0;
   std::unique_ptr<HeldBack> held_back;
 };
 
@@ -134,7 +134,7 @@ struct Kernel {
 
   // Launches over `groups` work-groups of `size` work-items each (1 dimension).
   template <class... Args>
-  void launch(Stream& stream, size_t groups, size_t size, Args... args) const {
+  void launch(Stream& stream, std::size_t groups, std::size_t size, Args... args) const {
     if (groups == 0) return;
     ++stream.device().impl().launches;
     stream.impl().submit([&](sycl::handler& handler) {
@@ -144,7 +144,7 @@ struct Kernel {
   }
   // groups_y rows of groups_x work-groups; get_group(0) is y, get_group(1) is x.
   template <class... Args>
-  void launch_2d(Stream& stream, size_t groups_y, size_t groups_x, size_t size_y, size_t size_x, Args... args) const {
+  void launch_2d(Stream& stream, std::size_t groups_y, std::size_t groups_x, std::size_t size_y, std::size_t size_x, Args... args) const {
     if (groups_y * groups_x == 0) return;
     ++stream.device().impl().launches;
     stream.impl().submit([&](sycl::handler& handler) {

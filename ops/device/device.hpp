@@ -17,7 +17,7 @@ struct DeviceInfo {
   std::string vendor;
   std::string driver;
   bool is_cpu = false;
-  uint64_t memory_bytes = 0;
+  std::uint64_t memory_bytes = 0;
   int compute_units = 0;
   int max_work_group = 0;
   int sub_group = 0;         // preferred width

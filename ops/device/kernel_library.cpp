@@ -150,7 +150,7 @@ std::future<void> KernelLibrary::prepare_soon(std::vector<std::string> files) {
   });
 }
 
-size_t KernelLibrary::lookups() const {
+std::size_t KernelLibrary::lookups() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->kernels.size();
 }

@@ -24,7 +24,7 @@ class KernelLibrary {
   // Builds these in another thread, one after the other; whoever needs one before waits for it. The library must outlive the result.
   std::future<void> prepare_soon(std::vector<std::string> files);
   // How many bundles were built and kernels looked up so far: constant in a steady step.
-  size_t lookups() const;
+  std::size_t lookups() const;
 
  private:
   struct Impl;

@@ -58,12 +58,12 @@ constexpr Name names[] = {
     {"optimizer", "adamw_narrow"},
     {"optimizer", "sgd"},
 };
-static_assert(std::size(names) == static_cast<size_t>(PlainKernel::count));
+static_assert(std::size(names) == static_cast<std::size_t>(PlainKernel::count));
 
 }  // namespace
 
 const Kernel& plain_kernel(Device& device, PlainKernel which) {
-  const auto index = static_cast<size_t>(which);
+  const auto index = static_cast<std::size_t>(which);
   auto& slot = device.impl().plain_kernels[index];
   if (const Kernel* known = slot.load(std::memory_order_acquire)) return *known;
   const Kernel& found = device.kernels().get(names[index].file, names[index].kernel);
@@ -73,7 +73,7 @@ const Kernel& plain_kernel(Device& device, PlainKernel which) {
 
 const Kernel& plain_kernel(Device& device, PlainKernel f32, Type type, const char* op) {
   if (type == Type::i32) throw ConfigError(fmt::format("{}: i32 is not supported, only f32 and bf16", op));
-  return plain_kernel(device, static_cast<PlainKernel>(static_cast<size_t>(f32) + (type == Type::bf16 ? 1 : 0)));
+  return plain_kernel(device, static_cast<PlainKernel>(static_cast<std::size_t>(f32) + (type == Type::bf16 ? 1 : 0)));
 }
 
 const Kernel& typed_kernel(Device& device, std::string_view file, std::string_view name, Type type, bool wide) {

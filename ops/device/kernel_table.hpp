@@ -6,7 +6,7 @@
 
 namespace ppengine::ops {
 
-enum class PlainKernel : uint8_t {
+enum class PlainKernel : std::uint8_t {
   add_f32,
   add_bf16,
   add_bias_f32,
@@ -52,7 +52,7 @@ enum class PlainKernel : uint8_t {
   sgd,
   count
 };
-static_assert(static_cast<size_t>(PlainKernel::count) <= plain_kernel_slots);
+static_assert(static_cast<std::size_t>(PlainKernel::count) <= plain_kernel_slots);
 
 // Built and looked up on first use, kept in the device.
 const Kernel& plain_kernel(Device& device, PlainKernel which);

@@ -11,35 +11,35 @@
 
 namespace ppengine::ops {
 
-void MemoryCounter::add(size_t bytes) {
-  const size_t now = bytes_ += bytes;
-  for (size_t seen = peak_; now > seen && !peak_.compare_exchange_weak(seen, now);) {
+void MemoryCounter::add(std::size_t bytes) {
+  const std::size_t now = bytes_ += bytes;
+  for (std::size_t seen = peak_; now > seen && !peak_.compare_exchange_weak(seen, now);) {
   }
   ++allocations_;
   if (parent_) parent_->add(bytes);
 }
 
-void MemoryCounter::remove(size_t bytes) {
+void MemoryCounter::remove(std::size_t bytes) {
   bytes_ -= bytes;
   if (parent_) parent_->remove(bytes);
 }
 
 namespace {
 
-constexpr size_t huge_page = size_t{2} << 20;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 // Weights are read with long strides, where small pages cost a page walk every few lines. Whole huge pages only, before the first touch;
 // where the system has none, this does nothing.
-void want_huge_pages(void* data, size_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  const size_t before = align_up(address, huge_page) - address;
+void want_huge_pages(void* data, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::size_t before = align_up(address, huge_page) - address;
   if (before + huge_page > bytes) return;
   madvise(static_cast<std::byte*>(data) + before, (bytes - before) / huge_page * huge_page, MADV_HUGEPAGE);
 }
 
 }  // namespace
 
-Buffer::Buffer(std::shared_ptr<Device> device, size_t bytes, MemoryCounter* counter)
+Buffer::Buffer(std::shared_ptr<Device> device, std::size_t bytes, MemoryCounter* counter)
     : device_(std::move(device)), bytes_(bytes), counter_(counter) {
   if (bytes == 0) return;
   const auto& impl = device_->impl();

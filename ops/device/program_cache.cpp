@@ -50,9 +50,9 @@ struct OpenCl {
 bool is_opencl(const Device& device) { return device.impl().device.get_backend() == sycl::backend::opencl && OpenCl::get(); }
 bool usable(const Device& device) { return is_opencl(device) && environment::kernel_cache_enabled(); }
 
-constexpr uint64_t max_bytes = uint64_t{64} << 20;
+constexpr std::uint64_t max_bytes = std::uint64_t{64} << 20;
 
-uint64_t key_of(const Device& device, std::string_view source) {
+std::uint64_t key_of(const Device& device, std::string_view source) {
   const sycl::device& on = device.impl().device;
   return hash_text(fmt::format("{}\n{}\n{}\n{}\n{}.{}.{}\n{}", environment::isa(), on.get_info<sycl::info::device::name>(),
                                on.get_info<sycl::info::device::driver_version>(),
@@ -60,11 +60,11 @@ uint64_t key_of(const Device& device, std::string_view source) {
                                __LIBSYCL_MINOR_VERSION, __LIBSYCL_PATCH_VERSION, source));
 }
 
-std::filesystem::path file_of(std::string_view name, uint64_t key) {
+std::filesystem::path file_of(std::string_view name, std::uint64_t key) {
   return std::filesystem::path(environment::cache_folder()) / "programs" / fmt::format("{}-{:016x}", name, key);
 }
 
-std::string read_program(const std::filesystem::path& path, uint64_t key) {
+std::string read_program(const std::filesystem::path& path, std::uint64_t key) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   return unpack_program(read_file(path, max_bytes), key);
@@ -78,8 +78,8 @@ std::filesystem::path shipped_file(std::string_view name, const char* ending) {
 std::string shipped_program(const Device& device, std::string_view name, std::string_view source) {
   if (environment::shipped_kernels() != environment::ShippedKernels::all || !device.info().is_cpu) return {};
   const sycl::device& on = device.impl().device;
-  const uint64_t key = native_program_key(on.get_info<sycl::info::device::driver_version>(),
-                                          on.get_platform().get_info<sycl::info::platform::version>(), source);
+  const std::uint64_t key = native_program_key(on.get_info<sycl::info::device::driver_version>(),
+                                               on.get_platform().get_info<sycl::info::platform::version>(), source);
   return read_program(shipped_file(name, ".cpu"), key);
 }
 
@@ -99,14 +99,14 @@ std::optional<CachedProgram> load_program(const Device& device, std::string_view
   try {
     std::string text = shipped_program(device, name, source);
     if (text.empty() && environment::kernel_cache_enabled()) {
-      const uint64_t key = key_of(device, source);
+      const std::uint64_t key = key_of(device, source);
       text = read_program(file_of(name, key), key);
     }
     if (text.empty()) return {};
     const OpenCl& api = OpenCl::get();
     cl_device_id on = sycl::get_native<sycl::backend::opencl>(device.impl().device);
     const cl_context context = sycl::get_native<sycl::backend::opencl>(device.impl().context);
-    const size_t bytes = text.size();
+    const std::size_t bytes = text.size();
     const auto* data = reinterpret_cast<const unsigned char*>(text.data());
     cl_int error = 0;
     const cl_program program = api.create_program(context, 1, &on, &bytes, &data, nullptr, &error);
@@ -137,12 +137,12 @@ void store_program(const Device& device, std::string_view name, std::string_view
     const auto programs = sycl::get_native<sycl::backend::opencl>(bundle);
     if (programs.size() != 1) return;
     const OpenCl& api = OpenCl::get();
-    size_t bytes = 0;
+    std::size_t bytes = 0;
     if (api.program_info(programs.front(), CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, nullptr) != CL_SUCCESS || bytes == 0) return;
     std::vector<unsigned char> binary(bytes);
     unsigned char* data = binary.data();
     if (api.program_info(programs.front(), CL_PROGRAM_BINARIES, sizeof data, static_cast<void*>(&data), nullptr) != CL_SUCCESS) return;
-    const uint64_t key = key_of(device, source);
+    const std::uint64_t key = key_of(device, source);
     const std::filesystem::path path = file_of(name, key);
     std::filesystem::create_directories(path.parent_path());
     write_file_atomically(path, pack_program(key, std::string_view(reinterpret_cast<const char*>(data), bytes)));

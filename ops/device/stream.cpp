@@ -126,7 +126,7 @@ void Stream::Impl::wait() {
     next = 0;
     return queue.wait_and_throw();
   }
-  for (size_t i = 0; i < ring.size(); ++i) ring[(next + i) % ring.size()].wait(queue);
+  for (std::size_t i = 0; i < ring.size(); ++i) ring[(next + i) % ring.size()].wait(queue);
   for (const sycl::event& event : pending) Command{event}.wait(queue);
   ring.clear();
   next = 0;
@@ -135,7 +135,7 @@ void Stream::Impl::wait() {
   forget_host_tasks();
 }
 
-void* Stream::Impl::scratch(size_t bytes) {
+void* Stream::Impl::scratch(std::size_t bytes) {
   if (bytes > scratch_memory.bytes()) {
     wait();
     scratch_memory = Buffer();
@@ -164,12 +164,12 @@ namespace {
 // OpenCL runtime books each of its copies under the pointer (RegisterUSMFreeWaitEvent, 40 bytes) until that memory is freed, 100 to 300
 // bytes a training step for as long as it runs. So small ones run in the calling thread, like ops/cpu, and large ones as host tasks.
 template <class Body>
-void on_host(Stream::Impl& stream, size_t bytes, const Body& body) {
-  constexpr int64_t at_once = 1 << 20;
-  const auto count = static_cast<int64_t>(bytes);
+void on_host(Stream::Impl& stream, std::size_t bytes, const Body& body) {
+  constexpr std::int64_t at_once = 1 << 20;
+  const auto count = static_cast<std::int64_t>(bytes);
   if (count <= at_once) {
     stream.wait();
-    return body(int64_t{0}, count);
+    return body(std::int64_t{0}, count);
   }
   const auto& after = stream.host_task_dependencies();
   stream.submitted({stream.queue.submit([&](sycl::handler& handler) {
@@ -181,21 +181,22 @@ void on_host(Stream::Impl& stream, size_t bytes, const Body& body) {
 
 }  // namespace
 
-void Stream::copy(void* dst, const void* src, size_t bytes) {
+void Stream::copy(void* dst, const void* src, std::size_t bytes) {
   if (bytes == 0 || dst == src) return;
   ++impl_->device->impl().copies;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memcpy(dst, src, bytes); });
-  on_host(*impl_, bytes, [=](int64_t begin, int64_t end) {
-    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, static_cast<size_t>(end - begin));
+  on_host(*impl_, bytes, [=](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, static_cast<std::size_t>(end - begin));
   });
 }
 
-void Stream::zero(void* dst, size_t bytes) {
+void Stream::zero(void* dst, std::size_t bytes) {
   if (bytes == 0) return;
   ++impl_->device->impl().copies;
   if (!impl_->chained) return impl_->submit([&](sycl::handler& handler) { handler.memset(dst, 0, bytes); });
-  on_host(*impl_, bytes,
-          [=](int64_t begin, int64_t end) { std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin)); });
+  on_host(*impl_, bytes, [=](std::int64_t begin, std::int64_t end) {
+    std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<std::size_t>(end - begin));
+  });
 }
 
 Event Stream::record() {

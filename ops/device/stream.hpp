@@ -36,8 +36,8 @@ class Stream {
   const std::shared_ptr<Device>& device_ptr() const;
 
   // Asynchronous, in order. Host memory must stay valid until the work is done.
-  void copy(void* dst, const void* src, size_t bytes);
-  void zero(void* dst, size_t bytes);
+  void copy(void* dst, const void* src, std::size_t bytes);
+  void zero(void* dst, std::size_t bytes);
   // What has been submitted so far, as an event that others can wait for.
   Event record();
   // Work submitted from now on starts after the event; the caller does not block.

@@ -14,12 +14,13 @@ namespace {
 using onednn::Desc;
 using onednn::Primitive;
 
-constexpr int64_t query_block = 128;
-constexpr int64_t cached_bytes = 4 << 20;  // a block's scores should stay in the cache
-constexpr size_t row_group = 64, rows_per_group = 4;
+constexpr std::int64_t query_block = 128;
+constexpr std::int64_t cached_bytes = 4 << 20;  // a block's scores should stay in the cache
+constexpr std::size_t row_group = 64, rows_per_group = 4;
 
 // [sequences, kv_heads, group, rows, columns]; group is left out where it is 1.
-Desc grouped(int64_t sequences, int64_t kv_heads, int64_t group, int64_t rows, int64_t columns, const onednn::Dims& strides) {
+Desc grouped(std::int64_t sequences, std::int64_t kv_heads, std::int64_t group, std::int64_t rows, std::int64_t columns,
+             const onednn::Dims& strides) {
   const auto f32 = dnnl::memory::data_type::f32;
   if (group == 1) return {{sequences, kv_heads, rows, columns}, f32, {strides[0], strides[1], strides[3], strides[4]}};
   return {{sequences, kv_heads, group, rows, columns}, f32, strides};
@@ -27,17 +28,17 @@ Desc grouped(int64_t sequences, int64_t kv_heads, int64_t group, int64_t rows, i
 
 // The products of one block of queries.
 struct Block {
-  Block(Device& device, const AttentionSpec& s, int64_t sequences, int64_t begin)
+  Block(Device& device, const AttentionSpec& s, std::int64_t sequences, std::int64_t begin)
       : first(begin), rows(std::min(query_block, s.length - begin)), keys(first + rows) {
-    const int64_t group = s.heads / s.kv_heads, d = s.head_dim, width = s.heads * d;
-    const int64_t n = sequences, kv = s.kv_heads, head = rows * keys;
+    const std::int64_t group = s.heads / s.kv_heads, d = s.head_dim, width = s.heads * d;
+    const std::int64_t n = sequences, kv = s.kv_heads, head = rows * keys;
     const Desc q = grouped(n, kv, group, rows, d, {s.length * s.q_stride, group * d, d, s.q_stride, 1});
     const Desc out = grouped(n, kv, group, rows, d, {s.length * width, group * d, d, width, 1});
     const Desc square = grouped(n, kv, group, rows, keys, {s.heads * head, group * head, head, keys, 1});
     // Keys and values have one head per group, which oneDNN repeats.
-    const auto shared = [&](int64_t stride, bool transposed) {
+    const auto shared = [&](std::int64_t stride, bool transposed) {
       const auto f32 = dnnl::memory::data_type::f32;
-      const int64_t r = transposed ? d : keys, c = transposed ? keys : d, sr = transposed ? 1 : stride, sc = transposed ? stride : 1;
+      const std::int64_t r = transposed ? d : keys, c = transposed ? keys : d, sr = transposed ? 1 : stride, sc = transposed ? stride : 1;
       if (group == 1) return Desc({n, kv, r, c}, f32, {s.length * stride, d, sr, sc});
       return Desc({n, kv, 1, r, c}, f32, {s.length * stride, d, d, sr, sc});
     };
@@ -56,7 +57,7 @@ struct Block {
       diff_v[add] = onednn::make_product(device, {turned, one_out, v, {}, {}, 1.0f, add});
     }
   }
-  int64_t first, rows, keys;
+  std::int64_t first, rows, keys;
   Primitive scores, result, diff_probabilities, diff_q, diff_k[2], diff_v[2];
 };
 
@@ -69,16 +70,16 @@ class OnednnAttention : public Attention {
         softmax_(device.kernels().get("attention", "causal_softmax")),
         softmax_backward_(device.kernels().get("attention", "causal_softmax_backward")) {
     if (spec.batch == 0) return;
-    for (int64_t first = 0; first < spec.length; first += query_block) blocks_.emplace_back(device, spec, sequences_, first);
+    for (std::int64_t first = 0; first < spec.length; first += query_block) blocks_.emplace_back(device, spec, sequences_, first);
   }
 
-  size_t saved_bytes() const override { return static_cast<size_t>(spec_.batch * spec_.heads * spec_.length) * sizeof(float); }
-  size_t workspace_bytes() const override { return 2 * square_bytes() + align_up(saved_bytes()); }
+  std::size_t saved_bytes() const override { return static_cast<std::size_t>(spec_.batch * spec_.heads * spec_.length) * sizeof(float); }
+  std::size_t workspace_bytes() const override { return 2 * square_bytes() + align_up(saved_bytes()); }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void* workspace) override {
     float* const squares = static_cast<float*>(workspace);
     float* const log_sums = saved ? static_cast<float*>(saved) : at(squares, 2 * square_bytes() / sizeof(float));
-    for (int64_t sequence = 0; sequence < spec_.batch; sequence += sequences_)
+    for (std::int64_t sequence = 0; sequence < spec_.batch; sequence += sequences_)
       for (Block& block : blocks_) {
         const Place p = place(sequence, block);
         block.scores.run(stream, {at(q, p.q), at(k, p.k), squares});
@@ -92,7 +93,7 @@ class OnednnAttention : public Attention {
                 void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     float* const probabilities = static_cast<float*>(workspace);
     float* const diffs = at(probabilities, square_bytes() / sizeof(float));
-    for (int64_t sequence = 0; sequence < spec_.batch; sequence += sequences_)
+    for (std::int64_t sequence = 0; sequence < spec_.batch; sequence += sequences_)
       // The last block sees all keys: it writes their gradients, the others add to the beginning of them.
       for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
         const Place p = place(sequence, *block);
@@ -101,9 +102,9 @@ class OnednnAttention : public Attention {
         softmax_backward_.launch(stream, groups(*block), row_group, probabilities, diffs, at(static_cast<const float*>(saved), p.row),
                                  rows(*block), block->rows, block->keys, block->first, spec_.length, shape_.data());
         block->diff_q.run(stream, {diffs, at(k, p.k), at(diff_q, p.q)});
-        for (int64_t head = 0; head < spec_.heads / spec_.kv_heads; ++head) {
+        for (std::int64_t head = 0; head < spec_.heads / spec_.kv_heads; ++head) {
           const bool add = head > 0 || block != blocks_.rbegin();
-          const int64_t square = head * block->rows * block->keys, column = head * spec_.head_dim;
+          const std::int64_t square = head * block->rows * block->keys, column = head * spec_.head_dim;
           block->diff_v[add].run(stream, {at(probabilities, square), at(diff_dst, p.dst + column), at(diff_v, p.v)});
           block->diff_k[add].run(stream, {at(diffs, square), at(q, p.q + column), at(diff_k, p.k)});
         }
@@ -113,36 +114,37 @@ class OnednnAttention : public Attention {
  private:
   // Where a sequence's part begins, in elements.
   struct Place {
-    int64_t q, k, v, dst, row;
+    std::int64_t q, k, v, dst, row;
   };
-  Place place(int64_t sequence, const Block& block) const {
-    const int64_t token = sequence * spec_.length, query = token + block.first;
+  Place place(std::int64_t sequence, const Block& block) const {
+    const std::int64_t token = sequence * spec_.length, query = token + block.first;
     return {query * spec_.q_stride, token * spec_.k_stride, token * spec_.v_stride, query * spec_.heads * spec_.head_dim,
             token * spec_.heads};
   }
   template <class T>
-  static T* at(T* data, int64_t elements) {
+  static T* at(T* data, std::int64_t elements) {
     if constexpr (std::is_same_v<std::remove_const_t<T>, void>)
       return static_cast<std::conditional_t<std::is_const_v<T>, const float, float>*>(data) + elements;
     else
       return data + elements;
   }
-  static float* at(float* data, size_t elements) { return data + elements; }
+  static float* at(float* data, std::size_t elements) { return data + elements; }
 
-  static int64_t sequences_at_once(const AttentionSpec& spec) {
-    const int64_t each = spec.heads * std::min(query_block, spec.length) * spec.length * static_cast<int64_t>(sizeof(float));
-    int64_t most = std::max<int64_t>(1, each ? std::min(spec.batch, cached_bytes / each) : 1);
+  static std::int64_t sequences_at_once(const AttentionSpec& spec) {
+    const std::int64_t each = spec.heads * std::min(query_block, spec.length) * spec.length * static_cast<std::int64_t>(sizeof(float));
+    std::int64_t most = std::max<std::int64_t>(1, each ? std::min(spec.batch, cached_bytes / each) : 1);
     while (spec.batch % most != 0) --most;
     return most;
   }
-  size_t square_bytes() const {
-    return align_up(static_cast<size_t>(sequences_ * spec_.heads * std::min(query_block, spec_.length) * spec_.length) * sizeof(float));
+  std::size_t square_bytes() const {
+    return align_up(static_cast<std::size_t>(sequences_ * spec_.heads * std::min(query_block, spec_.length) * spec_.length) *
+                    sizeof(float));
   }
-  int64_t rows(const Block& block) const { return sequences_ * spec_.heads * block.rows; }
-  size_t groups(const Block& block) const { return (static_cast<size_t>(rows(block)) + rows_per_group - 1) / rows_per_group; }
+  std::int64_t rows(const Block& block) const { return sequences_ * spec_.heads * block.rows; }
+  std::size_t groups(const Block& block) const { return (static_cast<std::size_t>(rows(block)) + rows_per_group - 1) / rows_per_group; }
 
   AttentionSpec spec_;
-  int64_t sequences_;
+  std::int64_t sequences_;
   own::Constant<AttentionShape> shape_;
   const Kernel &softmax_, &softmax_backward_;
   std::vector<Block> blocks_;

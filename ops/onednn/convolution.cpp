@@ -14,13 +14,13 @@ using onednn::Primitive;
 
 Desc dense(const Dims& dims) {
   Dims strides(dims.size());
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;) strides[i] = stride, stride *= std::max<int64_t>(dims[i], 1);
+  std::int64_t stride = 1;
+  for (std::size_t i = dims.size(); i-- > 0;) strides[i] = stride, stride *= std::max<std::int64_t>(dims[i], 1);
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 Desc any(const Dims& dims) { return {dims, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any}; }
 
-Dims with(std::initializer_list<int64_t> front, const std::vector<int64_t>& spatial) {
+Dims with(std::initializer_list<std::int64_t> front, const std::vector<std::int64_t>& spatial) {
   Dims dims(front);
   dims.insert(dims.end(), spatial.begin(), spatial.end());
   return dims;
@@ -53,7 +53,7 @@ struct Moved {
   void finish(Stream& stream, const void* inside, void* to) {
     if (bytes > 0) out.run(stream, {inside, to});
   }
-  size_t bytes = 0;
+  std::size_t bytes = 0;
   Primitive in, out;
 };
 
@@ -62,14 +62,14 @@ class OnednnConvolution final : public Convolution {
   OnednnConvolution(Device& device, const ConvolutionSpec& spec) : weights_(1), outs_(spec.out_channels) {
     const auto& engine = device.impl().engine.value();
     const Dims src = with({spec.batch, spec.in_channels}, spec.src), dst = with({spec.batch, spec.out_channels}, spec.dst);
-    const int64_t in = spec.in_channels / spec.groups, out = spec.out_channels / spec.groups;
+    const std::int64_t in = spec.in_channels / spec.groups, out = spec.out_channels / spec.groups;
     const Dims weight = spec.groups > 1 ? with({spec.groups, out, in}, spec.kernel) : with({out, in}, spec.kernel), bias{spec.out_channels};
-    for (int64_t one : weight) weights_ *= one;
+    for (std::int64_t one : weight) weights_ *= one;
     Dims dilation;
-    for (int64_t one : spec.dilation) dilation.push_back(one - 1);
+    for (std::int64_t one : spec.dilation) dilation.push_back(one - 1);
     // What is behind the last window belongs to no output: negative padding is allowed there.
     Dims after;
-    for (size_t i = 0; i < spec.src.size(); ++i)
+    for (std::size_t i = 0; i < spec.src.size(); ++i)
       after.push_back((spec.dst[i] - 1) * spec.stride[i] + (spec.kernel[i] - 1) * spec.dilation[i] + 1 - spec.src[i] - spec.padding[i]);
     const auto how = dnnl::algorithm::convolution_direct;
     const auto attributes = Primitive::attributes();
@@ -110,9 +110,9 @@ class OnednnConvolution final : public Convolution {
     bias_ = spec.bias;
   }
 
-  size_t weight_bytes() const { return align_up(static_cast<size_t>(weights_) * sizeof(float)); }
-  size_t bias_bytes() const { return align_up(static_cast<size_t>(outs_) * sizeof(float)); }
-  size_t workspace_bytes() const override {
+  std::size_t weight_bytes() const { return align_up(static_cast<std::size_t>(weights_) * sizeof(float)); }
+  std::size_t bias_bytes() const { return align_up(static_cast<std::size_t>(outs_) * sizeof(float)); }
+  std::size_t workspace_bytes() const override {
     return std::max({forward_src_.bytes + forward_weight_.bytes + forward_dst_.bytes,
                      data_dst_.bytes + data_weight_.bytes + data_src_.bytes,
                      grad_src_.bytes + grad_dst_.bytes + grad_weight_.bytes + weight_bytes() + bias_bytes()});
@@ -151,7 +151,7 @@ class OnednnConvolution final : public Convolution {
   }
 
  private:
-  int64_t weights_, outs_;
+  std::int64_t weights_, outs_;
   bool bias_ = false;
   Primitive forward_, to_src_, to_weight_;
   Moved forward_src_, forward_weight_, forward_dst_, data_dst_, data_weight_, data_src_, grad_src_, grad_dst_, grad_weight_;

@@ -14,7 +14,7 @@ using onednn::Product;
 // The three products of a linear layer, as views on the same matrices. W is always seen as [in,out]; the layout is in its strides.
 struct Products {
   explicit Products(const LinearSpec& spec) {
-    const int64_t rows = spec.rows, in = spec.in, out = spec.out;
+    const std::int64_t rows = spec.rows, in = spec.in, out = spec.out;
     const auto type = onednn::data_type(spec.type);
     const auto f32 = dnnl::memory::data_type::f32;
     const bool out_in = spec.layout == WeightLayout::out_in;
@@ -44,7 +44,7 @@ Product adding(Product product) {
 void sgemm_backward_input(Stream& stream, const LinearSpec& spec, const void* diff_dst, const void* weight, const void* add,
                           void* diff_src) {
   const bool out_in = spec.layout == WeightLayout::out_in;
-  if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<size_t>(spec.rows * spec.in) * sizeof(float));
+  if (spec.add_diff_src) stream.copy(diff_src, add, static_cast<std::size_t>(spec.rows * spec.in) * sizeof(float));
   onednn::sgemm(stream, {false, !out_in, spec.rows, spec.in, spec.out, diff_dst, spec.out, weight, out_in ? spec.in : spec.out, diff_src,
                          spec.in, spec.add_diff_src});
 }
@@ -91,7 +91,7 @@ class OnednnLinear : public Linear {
     const void* const a = out_in ? diff_dst : src;
     const void* const b = out_in ? src : diff_dst;
     if (use_sgemm_) {
-      const int64_t m = out_in ? spec_.out : spec_.in, n = out_in ? spec_.in : spec_.out;
+      const std::int64_t m = out_in ? spec_.out : spec_.in, n = out_in ? spec_.in : spec_.out;
       onednn::sgemm(stream, {true, false, m, n, spec_.rows, a, m, b, n, diff_weight, n, accumulate});
     } else {
       (accumulate ? accumulate_weight_ : overwrite_weight_).run(stream, {a, b, diff_weight});

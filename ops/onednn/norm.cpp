@@ -68,8 +68,8 @@ class OnednnNorm final : public Norm {
         layer_(spec.kind == NormKind::layer),
         ours_(sycl_norm.make(device, spec)),
         to_rstd_(device.kernels().get("norm", "variance_to_rstd")),
-        rstd_(device.shared_from_this(), static_cast<size_t>(spec.rows) * sizeof(float)),
-        unread_(device.shared_from_this(), static_cast<size_t>(spec.width) * 2 * sizeof(float)),
+        rstd_(device.shared_from_this(), static_cast<std::size_t>(spec.rows) * sizeof(float)),
+        unread_(device.shared_from_this(), static_cast<std::size_t>(spec.width) * 2 * sizeof(float)),
         split_(split_elements(device, spec.rows)) {
     const Descs d(spec);
     const auto argument = [](int index, const onednn::Desc& desc) { return onednn::Primitive::Argument{index, desc}; };
@@ -120,7 +120,7 @@ class OnednnNorm final : public Norm {
 
  private:
   void* sum_memory(Stream& stream) {
-    const size_t bytes = static_cast<size_t>(spec_.rows * spec_.width) * size_of(spec_.type);
+    const std::size_t bytes = static_cast<std::size_t>(spec_.rows * spec_.width) * size_of(spec_.type);
     if (sum_.bytes() < bytes) sum_ = Buffer(stream.device_ptr(), bytes);
     return sum_.data();
   }

@@ -39,7 +39,7 @@ Primitive::Primitive(const Device& device, dnnl::primitive primitive, const Desc
   const auto none = dnnl::sycl_interop::memory_kind::usm;
   for (const Argument& argument : arguments) indices_.push_back(argument.index);
   indices_.push_back(DNNL_ARG_SCRATCHPAD);
-  for (size_t i = 0; i < sets; ++i) {
+  for (std::size_t i = 0; i < sets; ++i) {
     for (const Argument& argument : arguments)
       memories_.push_back(dnnl::sycl_interop::make_memory(argument.desc, engine, none, DNNL_MEMORY_NONE));
     memories_.push_back(dnnl::sycl_interop::make_memory(scratchpad, engine, none, DNNL_MEMORY_NONE));
@@ -52,11 +52,11 @@ void Primitive::run(Stream& stream, std::initializer_list<const void*> data) {
   std::array<dnnl_exec_arg_t, max_arguments> arguments;
   const dnnl::memory* const memories = &memories_[next_ * count_];
   next_ = (next_ + 1) % sets;
-  const auto point = [&](size_t i, const void* pointer) {
+  const auto point = [&](std::size_t i, const void* pointer) {
     dnnl_memory_set_data_handle(memories[i].get(), const_cast<void*>(pointer));
     arguments[i] = {indices_[i], memories[i].get()};
   };
-  size_t i = 0;
+  std::size_t i = 0;
   for (const void* pointer : data) point(i++, pointer);
   point(i, scratch_bytes_ ? impl.scratch(scratch_bytes_) : nullptr);
 

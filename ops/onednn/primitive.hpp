@@ -41,15 +41,15 @@ class Primitive {
   // oneDNN reads a memory object's pointer when the work runs, not when it is submitted: an object may be pointed elsewhere only when
   // its last use is done. On CPUs a stream has fewer submissions outstanding than there are sets here; on GPUs oneDNN reads the pointers
   // when it submits.
-  static constexpr size_t sets = 2 * Stream::Impl::outstanding_on_cpus;
-  static constexpr size_t max_arguments = 10;
+  static constexpr std::size_t sets = 2 * Stream::Impl::outstanding_on_cpus;
+  static constexpr std::size_t max_arguments = 10;
 
   dnnl::primitive primitive_;
   std::vector<dnnl::memory> memories_;  // sets × count
   std::vector<int> indices_;
-  size_t count_ = 0;
-  size_t next_ = 0;
-  size_t scratch_bytes_ = 0;
+  std::size_t count_ = 0;
+  std::size_t next_ = 0;
+  std::size_t scratch_bytes_ = 0;
 };
 
 // Matrix product a[..,m,k] · b[..,k,n] -> c[..,m,n] with what is fused behind it: c = alpha · (a·b + bias) + add (+ c).

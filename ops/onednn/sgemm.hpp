@@ -13,13 +13,13 @@ inline bool has_sgemm(const Device& device, Type type) { return device.onednn() 
 // c[m,n] = op(a) · op(b) (+ c), row-major, f32.
 struct Sgemm {
   bool transpose_a, transpose_b;
-  int64_t m, n, k;
+  std::int64_t m, n, k;
   const void* a;
-  int64_t row_a;  // elements between rows as they lie in memory
+  std::int64_t row_a;  // elements between rows as they lie in memory
   const void* b;
-  int64_t row_b;
+  std::int64_t row_b;
   void* c;
-  int64_t row_c;
+  std::int64_t row_c;
   bool accumulate;
 };
 

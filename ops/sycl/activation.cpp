@@ -33,7 +33,7 @@ class SyclActivation final : public Activation {
   }
 
  private:
-  int64_t count_;
+  std::int64_t count_;
   const Kernel &forward_, &backward_;
   Split split_;
 };

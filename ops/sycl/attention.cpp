@@ -15,11 +15,11 @@ namespace {
 
 // Elements between sequences, rows and heads.
 struct Strides {
-  int64_t sequence, row, head;
+  std::int64_t sequence, row, head;
 };
 
 template <class Spec>
-AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, int64_t ring, const CachePages& pages = {}) {
+AttentionShape make_shape(const Spec& spec, const Strides& k, const Strides& v, std::int64_t ring, const CachePages& pages = {}) {
   return {spec.length,
           spec.heads,
           spec.heads / spec.kv_heads,
@@ -50,30 +50,30 @@ AttentionShape training_shape(const AttentionSpec& spec) {
 
 AttentionShape cache_shape(const CachedAttentionSpec& spec) {
   if (spec.pages.size > 0) {
-    const int64_t head = spec.slots() * spec.head_dim;
+    const std::int64_t head = spec.slots() * spec.head_dim;
     return make_shape(spec, {0, spec.head_dim, head}, {0, spec.head_dim, head}, no_ring, spec.pages);
   }
-  const int64_t head = spec.capacity * spec.head_dim;
+  const std::int64_t head = spec.capacity * spec.head_dim;
   const Strides cache{spec.kv_heads * head, spec.head_dim, head};
   return make_shape(spec, cache, cache, spec.window > 0 ? spec.capacity : no_ring);
 }
 
 namespace {
 
-constexpr int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
-constexpr int64_t widest_head = 256;                  // as instantiated in kernels/attention_*.cpp
-constexpr int64_t row_group = 64;                     // work-items of a group in kernels/attention.cpp
+constexpr std::int64_t tile_side = 64, tile_threads = 16;  // as in kernels/tile.hpp
+constexpr std::int64_t widest_head = 256;                  // as instantiated in kernels/attention_*.cpp
+constexpr std::int64_t row_group = 64;                     // work-items of a group in kernels/attention.cpp
 
-size_t up(int64_t count, int64_t by) { return static_cast<size_t>((count + by - 1) / by); }
+std::size_t up(std::int64_t count, std::int64_t by) { return static_cast<std::size_t>((count + by - 1) / by); }
 const char* suffix(Type type) { return type == Type::bf16 ? "bf16" : "f32"; }
 
 // Kernels over tiles, and their work-groups.
 struct TileKernels {
   const Kernel *forward = nullptr, *backward_q = nullptr, *backward_kv = nullptr;
-  size_t size_y = tile_threads, size_x = tile_threads;
+  std::size_t size_y = tile_threads, size_x = tile_threads;
 };
 
-TileKernels tile_kernels(Device& device, int64_t head_dim, Type type) {
+TileKernels tile_kernels(Device& device, std::int64_t head_dim, Type type) {
   const int width = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
   const auto kernel = [&](const char* name) {
     return &device.kernels().get(fmt::format("attention_{}", suffix(type)), fmt::format("attention_{}_{}_{}", name, width, suffix(type)));
@@ -81,7 +81,7 @@ TileKernels tile_kernels(Device& device, int64_t head_dim, Type type) {
   return {kernel("forward"), kernel("backward_q"), kernel("backward_kv")};
 }
 
-TileKernels tensor_kernels(Device& device, int64_t head_dim) {
+TileKernels tensor_kernels(Device& device, std::int64_t head_dim) {
   const int width = head_dim <= 64 ? 64 : 128;
   const auto kernel = [&](const char* name) {
     return &device.kernels().get(fmt::format("attention_tensor_{}", width), fmt::format("attention_tensor_{}_{}", name, width));
@@ -92,13 +92,13 @@ TileKernels tensor_kernels(Device& device, int64_t head_dim) {
 // As they read 16 bytes at a time, rows and heads have to begin at multiples of that.
 template <class Spec>
 bool fits_tensor_cores(const Device& device, const Spec& spec) {
-  const auto whole = [](int64_t elements) { return elements % 8 == 0; };
+  const auto whole = [](std::int64_t elements) { return elements % 8 == 0; };
   return has_tensor_cores(device) && spec.type == Type::bf16 && spec.head_dim <= 128 && whole(spec.head_dim) && whole(spec.q_stride) &&
          whole(spec.k_stride) && whole(spec.v_stride);
 }
 
 bool lie_at_16_bytes(std::initializer_list<const void*> pointers) {
-  return std::ranges::all_of(pointers, [](const void* one) { return reinterpret_cast<uintptr_t>(one) % 16 == 0; });
+  return std::ranges::all_of(pointers, [](const void* one) { return reinterpret_cast<std::uintptr_t>(one) % 16 == 0; });
 }
 
 template <class Spec>
@@ -117,29 +117,29 @@ class SyclAttention : public Attention {
         aligned_(fits_tensor_cores(device, spec) ? tensor_kernels(device, spec.head_dim) : anywhere_),
         products_(device.kernels().get("attention", fmt::format("row_products_{}", suffix(spec.type)))) {}
 
-  size_t saved_bytes() const override { return static_cast<size_t>(rows()) * sizeof(float); }
-  size_t workspace_bytes() const override { return saved_bytes(); }
+  std::size_t saved_bytes() const override { return static_cast<std::size_t>(rows()) * sizeof(float); }
+  std::size_t workspace_bytes() const override { return saved_bytes(); }
 
   void forward(Stream& stream, const void* q, const void* k, const void* v, void* dst, void* saved, void*) override {
-    const int32_t* const none = nullptr;
+    const std::int32_t* const none = nullptr;
     const TileKernels& kernels = lie_at_16_bytes({q, k, v, dst}) ? aligned_ : anywhere_;
-    kernels.forward->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
+    kernels.forward->launch_2d(stream, static_cast<std::size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
                                kernels.size_x, q, k, v, dst, saved, shape_.data(), none);
   }
 
   void backward(Stream& stream, const void* q, const void* k, const void* v, const void* dst, const void* diff_dst, const void* saved,
                 void* diff_q, void* diff_k, void* diff_v, void* workspace) override {
     products_.launch(stream, up(rows(), 4), row_group, dst, diff_dst, workspace, rows(), spec_.length, spec_.heads, spec_.head_dim);
-    const size_t blocks = up(spec_.length, tile_side);
+    const std::size_t blocks = up(spec_.length, tile_side);
     const TileKernels& kernels = lie_at_16_bytes({q, k, v, diff_dst, diff_q, diff_k, diff_v}) ? aligned_ : anywhere_;
-    kernels.backward_q->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), blocks, kernels.size_y, kernels.size_x, q, k, v,
-                                  diff_dst, saved, workspace, diff_q, shape_.data());
-    kernels.backward_kv->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.kv_heads), blocks, kernels.size_y, kernels.size_x, q, k,
-                                   v, diff_dst, saved, workspace, diff_k, diff_v, shape_.data());
+    kernels.backward_q->launch_2d(stream, static_cast<std::size_t>(spec_.batch * spec_.heads), blocks, kernels.size_y, kernels.size_x, q, k,
+                                  v, diff_dst, saved, workspace, diff_q, shape_.data());
+    kernels.backward_kv->launch_2d(stream, static_cast<std::size_t>(spec_.batch * spec_.kv_heads), blocks, kernels.size_y, kernels.size_x,
+                                   q, k, v, diff_dst, saved, workspace, diff_k, diff_v, shape_.data());
   }
 
  private:
-  int64_t rows() const { return spec_.batch * spec_.length * spec_.heads; }
+  std::int64_t rows() const { return spec_.batch * spec_.length * spec_.heads; }
 
   AttentionSpec spec_;
   own::Constant<AttentionShape> shape_;
@@ -151,7 +151,7 @@ class SyclAttention : public Attention {
 // query per vector lane on CPUs, and the tiles of training over the cache elsewhere.
 class SyclCachedAttention : public CachedAttention {
  public:
-  static constexpr int64_t few_tokens = 8;
+  static constexpr std::int64_t few_tokens = 8;
 
   SyclCachedAttention(Device& device, const CachedAttentionSpec& spec)
       : spec_(spec),
@@ -164,24 +164,24 @@ class SyclCachedAttention : public CachedAttention {
         anywhere_(spec.length > few_tokens && !lanes_ ? tile_kernels(device, spec.head_dim, spec.type) : TileKernels()),
         aligned_(anywhere_.forward && fits_tensor_cores(device, spec) ? tensor_kernels(device, spec.head_dim) : anywhere_) {}
 
-  size_t workspace_bytes() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
 
-  void forward(Stream& stream, const void* q, const void* k, const void* v, const int32_t* filled, void* k_cache, void* v_cache, void* dst,
-               void*) override {
-    const int64_t tokens = spec_.batch * spec_.length;
+  void forward(Stream& stream, const void* q, const void* k, const void* v, const std::int32_t* filled, void* k_cache, void* v_cache,
+               void* dst, void*) override {
+    const std::int64_t tokens = spec_.batch * spec_.length;
     if (!lanes_ && !anywhere_.forward) {
-      decode_.launch(stream, static_cast<size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst, shape_.data(),
-                     spec_.k_stride, spec_.v_stride, spec_.slots());
+      decode_.launch(stream, static_cast<std::size_t>(tokens * spec_.heads), row_group, q, k, v, filled, k_cache, v_cache, dst,
+                     shape_.data(), spec_.k_stride, spec_.v_stride, spec_.slots());
       return;
     }
-    append_.launch(stream, static_cast<size_t>(tokens), row_group, k, v, filled, k_cache, v_cache, shape_.data(), spec_.k_stride,
+    append_.launch(stream, static_cast<std::size_t>(tokens), row_group, k, v, filled, k_cache, v_cache, shape_.data(), spec_.k_stride,
                    spec_.v_stride, spec_.slots());
     const void* const none = nullptr;
     if (lanes_)
-      return lanes_->launch(stream, static_cast<size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block), attention_lanes, q,
-                            k_cache, v_cache, dst, none, shape_.data(), filled);
+      return lanes_->launch(stream, static_cast<std::size_t>(spec_.batch * spec_.heads) * up(spec_.length, attention_block),
+                            attention_lanes, q, k_cache, v_cache, dst, none, shape_.data(), filled);
     const TileKernels& kernels = lie_at_16_bytes({q, k_cache, v_cache, dst}) ? aligned_ : anywhere_;
-    kernels.forward->launch_2d(stream, static_cast<size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
+    kernels.forward->launch_2d(stream, static_cast<std::size_t>(spec_.batch * spec_.heads), up(spec_.length, tile_side), kernels.size_y,
                                kernels.size_x, q, k_cache, v_cache, dst, none, shape_.data(), filled);
   }
 

@@ -12,16 +12,16 @@ class SyclCrossEntropy final : public CrossEntropy {
         rows_(split_team_rows(device, spec.rows, spec.classes)),
         kernel_(typed_kernel(device, "loss", "cross_entropy", spec.type, rows_.wide)) {}
 
-  void forward(Stream& stream, const void* logits, const int32_t* targets, float* losses) override {
+  void forward(Stream& stream, const void* logits, const std::int32_t* targets, float* losses) override {
     launch(stream, logits, targets, 0.0f, losses, nullptr);
   }
 
-  void forward_backward(Stream& stream, const void* logits, const int32_t* targets, float weight, float* losses, void* diff) override {
+  void forward_backward(Stream& stream, const void* logits, const std::int32_t* targets, float weight, float* losses, void* diff) override {
     launch(stream, logits, targets, weight, losses, diff);
   }
 
  private:
-  void launch(Stream& stream, const void* logits, const int32_t* targets, float weight, float* losses, void* diff) {
+  void launch(Stream& stream, const void* logits, const std::int32_t* targets, float weight, float* losses, void* diff) {
     kernel_.launch(stream, rows_.groups, rows_.size, logits, targets, weight, losses, diff, spec_.rows, spec_.classes, rows_.chunk);
   }
 
@@ -39,11 +39,11 @@ class SyclSplitCrossEntropy final : public SplitCrossEntropy {
         part_(typed_kernel(device, "loss", "cross_entropy_part", spec.type, rows_.wide)),
         join_(typed_kernel(device, "loss", "cross_entropy_join", spec.type, rows_.wide)) {}
 
-  void part(Stream& stream, const void* logits, const int32_t* targets, float* mine) override {
+  void part(Stream& stream, const void* logits, const std::int32_t* targets, float* mine) override {
     part_.launch(stream, rows_.groups, rows_.size, logits, targets, mine, spec_.rows, spec_.classes, spec_.first_class, rows_.chunk);
   }
 
-  void join(Stream& stream, const void* logits, const int32_t* targets, const float* all, float weight, float* losses,
+  void join(Stream& stream, const void* logits, const std::int32_t* targets, const float* all, float weight, float* losses,
             void* diff) override {
     join_.launch(stream, rows_.groups, rows_.size, logits, targets, all, spec_.ranks, weight, losses, diff, spec_.rows, spec_.classes,
                  spec_.first_class, spec_.all_classes, rows_.chunk);

@@ -10,9 +10,9 @@ namespace {
 class SyclLinear : public Linear {
  public:
   SyclLinear(Device& device, const LinearSpec& spec) : spec_(spec) {
-    const int64_t rows = spec.rows, in = spec.in, out = spec.out;
+    const std::int64_t rows = spec.rows, in = spec.in, out = spec.out;
     const bool out_in = spec.layout == WeightLayout::out_in;
-    const int64_t w_in = out_in ? 1 : out, w_out = out_in ? in : 1;
+    const std::int64_t w_in = out_in ? 1 : out, w_out = out_in ? in : 1;
     forward_ = {device, spec.type, spec.type, own::plain_shape(rows, out, in, in, 1, w_in, w_out)};
     backward_input_ = {device, spec.type, spec.type, own::plain_shape(rows, in, out, out, 1, w_out, w_in)};
     const auto weight = out_in ? own::plain_shape(out, in, rows, 1, out, in, 1) : own::plain_shape(in, out, rows, 1, in, out, 1);

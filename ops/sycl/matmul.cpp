@@ -6,10 +6,10 @@ namespace ppengine::ops {
 namespace {
 
 // Dimension i of the last four, as if the tensor had that many.
-int64_t size_at(const Tensor& tensor, int i) { return i < 4 - tensor.shape.rank() ? 1 : tensor.shape[i - 4 + tensor.shape.rank()]; }
-int64_t stride_at(const Tensor& tensor, int i) { return size_at(tensor, i) == 1 ? 0 : tensor.strides[i - 4 + tensor.shape.rank()]; }
+std::int64_t size_at(const Tensor& tensor, int i) { return i < 4 - tensor.shape.rank() ? 1 : tensor.shape[i - 4 + tensor.shape.rank()]; }
+std::int64_t stride_at(const Tensor& tensor, int i) { return size_at(tensor, i) == 1 ? 0 : tensor.strides[i - 4 + tensor.shape.rank()]; }
 // The stride of a row or column counts even when there is only one: it says which direction is contiguous.
-int64_t plain_stride(const Tensor& tensor, int i) { return tensor.strides[i - 4 + tensor.shape.rank()]; }
+std::int64_t plain_stride(const Tensor& tensor, int i) { return tensor.strides[i - 4 + tensor.shape.rank()]; }
 
 MatmulShape shape_of(const MatmulSpec& spec) {
   MatmulShape shape{};

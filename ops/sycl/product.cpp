@@ -10,7 +10,8 @@ ProductUnits units_of(const Device& device) { return {has_tensor_cores(device), 
 
 }  // namespace
 
-MatmulShape plain_shape(int64_t m, int64_t n, int64_t k, int64_t a_m, int64_t a_k, int64_t b_k, int64_t b_n) {
+MatmulShape plain_shape(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_m, std::int64_t a_k, std::int64_t b_k,
+                        std::int64_t b_n) {
   MatmulShape shape{};
   shape.m = m, shape.n = n, shape.k = k;
   shape.a_m = a_m, shape.a_k = a_k, shape.b_k = b_k, shape.b_n = b_n, shape.c_m = n, shape.c_n = 1;
@@ -19,7 +20,7 @@ MatmulShape plain_shape(int64_t m, int64_t n, int64_t k, int64_t a_m, int64_t a_
   return shape;
 }
 
-Product::Product(Device& device, Type in, Type out, const MatmulShape& shape, int64_t batch)
+Product::Product(Device& device, Type in, Type out, const MatmulShape& shape, std::int64_t batch)
     : shape_(shape),
       on_device_(device, shape),
       aligned_(choose_product(units_of(device), in, out, shape, batch, true)),
@@ -29,11 +30,11 @@ Product::Product(Device& device, Type in, Type out, const MatmulShape& shape, in
 
 void Product::run(Stream& stream, const void* a, const void* b, void* c, const void* bias, const void* add, bool accumulate) const {
   if (shape_.m == 0 || shape_.n == 0) return;
-  const bool aligned = (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b)) % 16 == 0;
   const ProductChoice& choice = aligned ? aligned_ : other_;
   (aligned ? aligned_kernel_ : other_kernel_)
       ->launch_2d(stream, choice.groups_y, choice.groups_x, choice.size_y, choice.size_x, a, b, c, bias, add, on_device_.data(),
-                  int32_t{accumulate});
+                  std::int32_t{accumulate});
 }
 
 }  // namespace ppengine::ops::own

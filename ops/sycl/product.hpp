@@ -14,7 +14,7 @@ class Product {
  public:
   Product() = default;
   // in: of a, b and bias; out: of c and add.
-  Product(Device& device, Type in, Type out, const MatmulShape& shape, int64_t batch = 1);
+  Product(Device& device, Type in, Type out, const MatmulShape& shape, std::int64_t batch = 1);
   // bias and add may be null.
   void run(Stream& stream, const void* a, const void* b, void* c, const void* bias, const void* add, bool accumulate) const;
 
@@ -26,6 +26,7 @@ class Product {
 };
 
 // Sizes and strides of a plain product, without a batch.
-MatmulShape plain_shape(int64_t m, int64_t n, int64_t k, int64_t a_m, int64_t a_k, int64_t b_k, int64_t b_n);
+MatmulShape plain_shape(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_m, std::int64_t a_k, std::int64_t b_k,
+                        std::int64_t b_n);
 
 }  // namespace ppengine::ops::own

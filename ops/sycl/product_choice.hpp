@@ -11,7 +11,7 @@ namespace ppengine::ops::own {
 
 struct ProductChoice {
   std::string file, kernel;
-  size_t groups_y = 0, groups_x = 0, size_y = 0, size_x = 0;
+  std::size_t groups_y = 0, groups_x = 0, size_y = 0, size_x = 0;
 };
 
 // What counts of a device.
@@ -21,6 +21,6 @@ struct ProductUnits {
 };
 
 // in: of a and b; out: of c. aligned: a and b lie at multiples of 16 bytes.
-ProductChoice choose_product(const ProductUnits& units, Type in, Type out, const MatmulShape& shape, int64_t batch, bool aligned);
+ProductChoice choose_product(const ProductUnits& units, Type in, Type out, const MatmulShape& shape, std::int64_t batch, bool aligned);
 
 }  // namespace ppengine::ops::own

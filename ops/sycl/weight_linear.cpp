@@ -22,8 +22,8 @@ class FewRowsByKernel final : public WeightLinear {
         widens_(stored_.storage.format == WeightFormat::int4),
         spec_(widens_ ? with_wide_weight(spec) : spec),
         kernel_(find(device, spec_)),
-        groups_(static_cast<size_t>(divide_up(spec.weight.out, outputs))) {}
-  size_t workspace_bytes() const override { return widens_ ? spec_.weight.bytes() : 0; }
+        groups_(static_cast<std::size_t>(divide_up(spec.weight.out, outputs))) {}
+  std::size_t workspace_bytes() const override { return widens_ ? spec_.weight.bytes() : 0; }
 
   void forward(Stream& stream, const Operands& given) override {
     Operands at = given;
@@ -37,8 +37,8 @@ class FewRowsByKernel final : public WeightLinear {
   }
 
  private:
-  static constexpr size_t group_size = 128;  // four sub-groups of 32 with two outputs each; narrower ones take turns
-  static constexpr int64_t outputs = 8;
+  static constexpr std::size_t group_size = 128;  // four sub-groups of 32 with two outputs each; narrower ones take turns
+  static constexpr std::int64_t outputs = 8;
   static WeightLinearSpec with_wide_weight(WeightLinearSpec spec) {
     spec.weight.storage = {WeightFormat::f32, 0};
     return spec;
@@ -52,7 +52,7 @@ class FewRowsByKernel final : public WeightLinear {
   bool widens_;
   WeightLinearSpec spec_;
   const Kernel& kernel_;
-  size_t groups_;
+  std::size_t groups_;
 };
 
 Refusal refuse(const Device& device, const WeightLinearSpec& spec) {

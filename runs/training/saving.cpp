@@ -167,7 +167,7 @@ Saving::Saving(SaveOptions options, engine::Trainer& trainer, const RunState& st
     return models::is_adapter_parameter(info.name) ? models::adapter_tensor_name(info.name) : "";
   };
   take(part_->weights, part_->kept_weights, weight_name, [&](engine::StageId stage) { return trainer.model().parameters(stage).values(); });
-  for (size_t i = 0; i < states.size(); ++i)
+  for (std::size_t i = 0; i < states.size(); ++i)
     take(
         part_->moments, part_->kept_moments,
         [&](const engine::ParameterInfo& info) { return info.frozen ? std::string() : info.name + "." + states[i]; },

@@ -70,7 +70,7 @@ class Lockstep {
   bool read_one() {
     std::array<char, 4096> piece{};
     const ssize_t got = read(ends_[0], piece.data(), piece.size());
-    if (got > 0) text_.append(piece.data(), static_cast<size_t>(got));
+    if (got > 0) text_.append(piece.data(), static_cast<std::size_t>(got));
     return got > 0;
   }
   const std::string& text() const { return text_; }

@@ -39,8 +39,8 @@ void check_steps(const Outcome& outcome, int steps) {
   const auto printed = found.size();
   found.erase(std::unique(found.begin(), found.end(), [](const Json& a, const Json& b) { return a["step"] == b["step"]; }), found.end());
   BOOST_TEST(printed <= found.size() + 1);
-  BOOST_REQUIRE_EQUAL(found.size(), static_cast<size_t>(steps));
-  for (int i = 0; i < steps; ++i) BOOST_TEST(found[static_cast<size_t>(i)]["step"].get<int>() == i + 1);
+  BOOST_REQUIRE_EQUAL(found.size(), static_cast<std::size_t>(steps));
+  for (int i = 0; i < steps; ++i) BOOST_TEST(found[static_cast<std::size_t>(i)]["step"].get<int>() == i + 1);
 }
 
 void check_equal(const fs::path& a, const fs::path& b) {
@@ -59,14 +59,14 @@ BOOST_AUTO_TEST_CASE(killed_ranks_are_replaced_and_the_weights_are_those_of_a_ru
   if (!available()) return;
   const Place place;
   constexpr int steps = 60;
-  const std::vector<std::pair<std::vector<std::string>, size_t>> layouts_and_victims{
+  const std::vector<std::pair<std::vector<std::string>, std::size_t>> layouts_and_victims{
       {{"--dp", "3"}, 0}, {{"--dp", "2", "--pp", "2", "--microbatches", "2", "--grad-clip", "0.5"}, 2}};
   for (const auto& [layout, victim] : layouts_and_victims) {
     const std::string plain = place / "plain", lossy = place / "lossy";
     check_steps(run(elastic(layout, plain, steps)), steps);
     auto words = elastic(layout, lossy, steps);
     words.insert(words.end(), {"--elastic", "1"});
-    const size_t rank = victim;
+    const std::size_t rank = victim;
     const Outcome outcome = run(words, {}, "\"step\":20,", [&](int launcher) { kill(children(launcher).at(rank), SIGKILL); });
     check_steps(outcome, steps);
     BOOST_TEST(count(outcome.err, "going on from memory after step ") == 1u, outcome.err);

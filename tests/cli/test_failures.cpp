@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_SUITE(failures)
 
 BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_at_the_start_ends_the_other_within_the_deadline) {
   if (!available()) return;
-  for (const size_t victim : {size_t{0}, size_t{1}}) {
+  for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
     const Outcome outcome = disturb({"--timeout", "5"}, at_once, [&](const auto& ranks) { kill(ranks[victim], SIGKILL); });
     BOOST_TEST(outcome.code == 4, outcome.err);
     BOOST_TEST(count(outcome.err, "ppengine: ") == 1u, outcome.err);
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoin
   if (!available()) return;
   const Folder folder;
   const std::string save = folder / "out";
-  for (const size_t victim : {size_t{0}, size_t{1}}) {
+  for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
     const Outcome outcome = disturb(
         {"--timeout", "100", "--steps", "100000", "--save", save, "--save-every", "1"},
         [&](const auto&) { return fs::exists(save + "/.saving/model.safetensors.part") && saved_step(save) > static_cast<int>(victim); },

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(training_gives_the_losses_of_threads) {
     const auto with_threads = with({"--steps", "3"}), with_processes = with({"--steps", "3", "--launch", "processes"});
     BOOST_REQUIRE(with_threads.size() == 3);
     BOOST_REQUIRE(with_processes.size() == 3);
-    for (size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < 3; ++i) {
       BOOST_TEST(with_processes[i].first == with_threads[i].first, axis[0] << " 2, " << axis.size() << " words, step " << i + 1);
       BOOST_TEST(with_processes[i].second == with_threads[i].second, boost::test_tools::tolerance(1e-5));
     }
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(every_schedule_gives_the_losses_of_threads_and_a_second_run
     const auto threads = trained(ranks, "threads", false), processes = trained(ranks, "processes", true);
     BOOST_REQUIRE(threads.size() == processes.size());
     BOOST_TEST(threads.size() >= 4u);
-    for (size_t i = 0; i < threads.size(); ++i) {
+    for (std::size_t i = 0; i < threads.size(); ++i) {
       std::istringstream one(threads[i]), other(processes[i]);
       const auto next = [](std::istringstream& line) {
         std::string word;
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(settings_that_differ_between_ranks_are_named) {
 
 BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_4_and_one_message) {
   if (!available()) return;
-  const std::pair<size_t, std::vector<std::string>> cases[] = {
+  const std::pair<std::size_t, std::vector<std::string>> cases[] = {
       {0, {"--pp", "2"}}, {1, {"--pp", "2"}}, {1, {"--dp", "2"}}, {0, {"--dp", "2", "--shard"}}, {1, {"--tp", "2"}}};
   for (const auto& [victim, axis] : cases) {
     std::vector<int> ranks;

@@ -60,7 +60,7 @@ void ring(suite::Place& place, const std::string& how, int who) {
 // On one machine MPI reads large messages out of their sender's memory. Here half of it is gone a moment before the process is, as when a
 // process is killed: the receiver meets that half however late it gets time to read.
 void large_message(suite::Place& place, int who) {
-  constexpr size_t bytes = size_t{96} << 20;
+  constexpr std::size_t bytes = std::size_t{96} << 20;
   void* const memory = suite::map_memory(bytes);
   place.comm.barrier();
   if (place.rank() != who)

@@ -27,7 +27,7 @@ std::condition_variable changed;
 
 struct Piece {  // of memory, offered to a peer
   const void* data;
-  size_t bytes;
+  std::size_t bytes;
   bool taken = false;
 };
 
@@ -42,14 +42,14 @@ struct Shared {  // what the ranks of a communicator share
   int ranks = 0, here = 0;
   bool aborted = false;
   std::map<std::pair<int, int>, std::deque<Piece*>> offers;  // by (from, to)
-  std::map<uint64_t, Meeting> meetings;
+  std::map<std::uint64_t, Meeting> meetings;
 };
 
-std::map<uint64_t, std::shared_ptr<Shared>> communicators;
-uint64_t next_id = 1;
+std::map<std::uint64_t, std::shared_ptr<Shared>> communicators;
+std::uint64_t next_id = 1;
 
-size_t width_of(int type) {
-  constexpr size_t widths[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+std::size_t width_of(int type) {
+  constexpr std::size_t widths[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return widths[type];
 }
 
@@ -121,7 +121,7 @@ class Stream {
 struct ppengine::comm::nccl::Opaque {
   std::shared_ptr<Shared> shared;
   int rank;
-  uint64_t collectives = 0;
+  std::uint64_t collectives = 0;
   bool aborted = false;
 };
 
@@ -130,7 +130,7 @@ namespace {
 struct Step {
   bool sends;
   void* data;
-  size_t bytes;
+  std::size_t bytes;
   int peer;
   nccl::Comm comm;
 };
@@ -183,17 +183,17 @@ void flush() {
 }
 
 Result meet(nccl::Comm comm, const void* in, void* out, nccl::NativeStream stream, std::function<void(Meeting&)> work) {
-  const uint64_t sequence = comm->collectives++;
+  const std::uint64_t sequence = comm->collectives++;
   others.emplace_back(static_cast<Stream*>(stream), [=] {
     std::unique_lock lock(mutex);
     Shared& shared = *comm->shared;
     if (fails()) changed.wait(lock, [&] { return shared.aborted; });
     if (shared.aborted) return end_with(comm, lock);
     Meeting& meeting = shared.meetings[sequence];
-    meeting.in.resize(static_cast<size_t>(shared.ranks));
-    meeting.out.resize(static_cast<size_t>(shared.ranks));
-    meeting.in[static_cast<size_t>(comm->rank)] = in;
-    meeting.out[static_cast<size_t>(comm->rank)] = out;
+    meeting.in.resize(static_cast<std::size_t>(shared.ranks));
+    meeting.out.resize(static_cast<std::size_t>(shared.ranks));
+    meeting.in[static_cast<std::size_t>(comm->rank)] = in;
+    meeting.out[static_cast<std::size_t>(comm->rank)] = out;
     if (++meeting.arrived == shared.ranks) {
       work(meeting);
       meeting.done = true;
@@ -207,7 +207,7 @@ Result meet(nccl::Comm comm, const void* in, void* out, nccl::NativeStream strea
   return nccl::success;
 }
 
-Result message(bool sends, void* data, size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
+Result message(bool sends, void* data, std::size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
   steps.push_back({sends, data, count * width_of(type), peer, comm});
   step_stream = static_cast<Stream*>(stream);
   flush();
@@ -249,7 +249,7 @@ Result ncclGetUniqueId(nccl::UniqueId* id) {
   return nccl::success;
 }
 Result ncclCommInitRank(nccl::Comm* comm, int ranks, nccl::UniqueId id, int rank) {
-  uint64_t number = 0;
+  std::uint64_t number = 0;
   std::memcpy(&number, &id, sizeof(number));
   std::unique_lock lock(mutex);
   auto& shared = communicators[number];
@@ -279,34 +279,34 @@ Result ncclGroupEnd() {
   flush();
   return nccl::success;
 }
-Result ncclSend(const void* data, size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclSend(const void* data, std::size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
   return message(true, const_cast<void*>(data), count, type, peer, comm, stream);
 }
-Result ncclRecv(void* data, size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclRecv(void* data, std::size_t count, int type, int peer, nccl::Comm comm, nccl::NativeStream stream) {
   return message(false, data, count, type, peer, comm, stream);
 }
-Result ncclAllReduce(const void* in, void* out, size_t count, int type, int op, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclAllReduce(const void* in, void* out, std::size_t count, int type, int op, nccl::Comm comm, nccl::NativeStream stream) {
   return meet(comm, in, out, stream, [=](Meeting& all) { reduce_elements(all.in, all.out, count, type_of(type), reduce_of(op)); });
 }
-Result ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclReduceScatter(const void* in, void* out, std::size_t count, int type, int op, nccl::Comm comm, nccl::NativeStream stream) {
   return meet(comm, in, out, stream, [=](Meeting& all) {
-    for (size_t r = 0; r < all.in.size(); ++r) {
+    for (std::size_t r = 0; r < all.in.size(); ++r) {
       std::vector<const void*> parts;
       for (const void* one : all.in) parts.push_back(static_cast<const char*>(one) + r * count * width_of(type));
       reduce_elements(parts, std::span(&all.out[r], 1), count, type_of(type), reduce_of(op));
     }
   });
 }
-Result ncclAllGather(const void* in, void* out, size_t count, int type, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclAllGather(const void* in, void* out, std::size_t count, int type, nccl::Comm comm, nccl::NativeStream stream) {
   return meet(comm, in, out, stream, [=](Meeting& all) {
-    const size_t bytes = count * width_of(type);
-    for (size_t r = 0; r < all.in.size(); ++r)
+    const std::size_t bytes = count * width_of(type);
+    for (std::size_t r = 0; r < all.in.size(); ++r)
       for (void* target : all.out) std::memmove(static_cast<char*>(target) + r * bytes, all.in[r], bytes);
   });
 }
-Result ncclBroadcast(const void* in, void* out, size_t count, int type, int root, nccl::Comm comm, nccl::NativeStream stream) {
+Result ncclBroadcast(const void* in, void* out, std::size_t count, int type, int root, nccl::Comm comm, nccl::NativeStream stream) {
   return meet(comm, in, out, stream, [=](Meeting& all) {
-    for (void* target : all.out) std::memmove(target, all.in[static_cast<size_t>(root)], count * width_of(type));
+    for (void* target : all.out) std::memmove(target, all.in[static_cast<std::size_t>(root)], count * width_of(type));
   });
 }
 // NOLINTEND(readability-identifier-naming)

@@ -40,25 +40,25 @@ std::span<const Case> failures();
 CommError expect_comm_error(const std::function<void()>& action, int line);
 
 // Host memory that the system takes back at once with munmap: who touches it then crashes.
-void* map_memory(size_t bytes);
+void* map_memory(std::size_t bytes);
 
 // Memory of a place, with its contents on the host.
 class Memory {
  public:
-  Memory(const Place& place, size_t bytes);
+  Memory(const Place& place, std::size_t bytes);
   void* data() { return buffer_.data() ? buffer_.data() : host_.data(); }
   // Fills it through the stream, so that what follows on the stream comes after.
-  void fill(const std::vector<uint8_t>& contents);
-  std::vector<uint8_t> read();
+  void fill(const std::vector<std::uint8_t>& contents);
+  std::vector<std::uint8_t> read();
   ops::Buffer& block() { return buffer_; }  // for places with a device
 
  private:
   const Place& place_;
   ops::Buffer buffer_;
-  std::vector<uint8_t> host_;
+  std::vector<std::uint8_t> host_;
 };
 
-std::vector<uint8_t> pattern(size_t bytes, unsigned seed);
+std::vector<std::uint8_t> pattern(std::size_t bytes, unsigned seed);
 
 }  // namespace ppengine::comm::suite
 

@@ -11,40 +11,40 @@
 namespace ppengine::comm::suite {
 namespace {
 
-void put(uint8_t* at, Type type, int value) {
+void put(std::uint8_t* at, Type type, int value) {
   const auto store = [&](auto typed) { std::memcpy(at, &typed, sizeof(typed)); };
   switch (static_cast<Type::Value>(type)) {
     case Type::f32:
       return store(static_cast<float>(value));
     case Type::bf16:
-      return store(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
+      return store(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
     case Type::f16: {  // exact for 0 and for 1 ... 2047
-      if (value == 0) return store(uint16_t{0});
+      if (value == 0) return store(std::uint16_t{0});
       const int exponent = std::bit_width(static_cast<unsigned>(value)) - 1;
-      return store(static_cast<uint16_t>((exponent + 15) << 10 | ((value << (10 - exponent)) & 0x3ff)));
+      return store(static_cast<std::uint16_t>((exponent + 15) << 10 | ((value << (10 - exponent)) & 0x3ff)));
     }
     case Type::f64:
       return store(static_cast<double>(value));
     case Type::i32:
-      return store(int32_t{value});
+      return store(std::int32_t{value});
     case Type::i64:
-      return store(int64_t{value});
+      return store(std::int64_t{value});
     case Type::u8:
-      return store(static_cast<uint8_t>(value));
+      return store(static_cast<std::uint8_t>(value));
   }
 }
 
 // Element i of rank r: between 0 and 6, so that sums over 8 ranks are exact in bf16.
-int element(int rank, size_t i) { return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 7); }
+int element(int rank, std::size_t i) { return static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 3) % 7); }
 
 template <class Value>
-std::vector<uint8_t> make(size_t count, Type type, Value value) {
-  std::vector<uint8_t> contents(count * type.size());
-  for (size_t i = 0; i < count; ++i) put(contents.data() + i * type.size(), type, value(i));
+std::vector<std::uint8_t> make(std::size_t count, Type type, Value value) {
+  std::vector<std::uint8_t> contents(count * type.size());
+  for (std::size_t i = 0; i < count; ++i) put(contents.data() + i * type.size(), type, value(i));
   return contents;
 }
 
-int reduced(const Place& place, size_t i, Reduce reduce) {
+int reduced(const Place& place, std::size_t i, Reduce reduce) {
   int result = element(0, i);
   for (int r = 1; r < place.size(); ++r) {
     const int value = element(r, i);
@@ -53,34 +53,34 @@ int reduced(const Place& place, size_t i, Reduce reduce) {
   return result;
 }
 
-void allreduce_of(Place& place, size_t count, Type type, Reduce reduce, bool in_place) {
+void allreduce_of(Place& place, std::size_t count, Type type, Reduce reduce, bool in_place) {
   Memory in(place, count * type.size()), out(place, count * type.size());
-  in.fill(make(count, type, [&](size_t i) { return element(place.rank(), i); }));
+  in.fill(make(count, type, [&](std::size_t i) { return element(place.rank(), i); }));
   void* target = in_place ? in.data() : out.data();
   const Pending pending = place.comm.allreduce(in.data(), target, count, type, place.after(), reduce);
   if (place.stream)
     pending.wait_on(*place.stream);
   else
     pending.wait();
-  SUITE_CHECK((in_place ? in : out).read() == make(count, type, [&](size_t i) { return reduced(place, i, reduce); }),
+  SUITE_CHECK((in_place ? in : out).read() == make(count, type, [&](std::size_t i) { return reduced(place, i, reduce); }),
               fmt::format("{} {} {}{}", count, type.name(), name_of(reduce), in_place ? " in place" : ""));
 }
 
 void allreduce_types(Place& place) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::i64, Type::u8})
-    for (const size_t count : {size_t{1}, size_t{7}, size_t{1001}, size_t{100003}})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{7}, std::size_t{1001}, std::size_t{100003}})
       allreduce_of(place, count, type, Reduce::sum, count % 2 == 1);
   for (const Reduce reduce : {Reduce::max, Reduce::min})
     for (const Type type : {Type::f32, Type::bf16, Type::i64}) allreduce_of(place, 999, type, reduce, false);
   allreduce_of(place, 0, Type::f32, Reduce::sum, true);
 }
 
-void allreduce_large(Place& place) { allreduce_of(place, size_t{16} << 20, Type::f32, Reduce::sum, true); }
+void allreduce_large(Place& place) { allreduce_of(place, std::size_t{16} << 20, Type::f32, Reduce::sum, true); }
 
 // Large ones may be carried out in pieces; small ones that are called meanwhile must not get between them on some ranks only.
 void large_and_small_sums_under_way(Place& place) {
-  const size_t large = size_t{9} << 20, small = 1001;
-  const auto values = [&](size_t count) { return make(count, Type::f32, [&](size_t i) { return element(place.rank(), i); }); };
+  const std::size_t large = std::size_t{9} << 20, small = 1001;
+  const auto values = [&](std::size_t count) { return make(count, Type::f32, [&](std::size_t i) { return element(place.rank(), i); }); };
   Memory first(place, large * 4), second(place, small * 4), third(place, large * 4);
   first.fill(values(large)), second.fill(values(small)), third.fill(values(large));
   std::vector<Pending> pending;
@@ -89,44 +89,47 @@ void large_and_small_sums_under_way(Place& place) {
   pending.push_back(place.comm.allreduce(second.data(), small, Type::f32, place.after()));
   pending.push_back(place.comm.allreduce(third.data(), large, Type::f32, place.after()));
   for (const Pending& one : pending) one.wait();
-  const auto expected = [&](size_t count) { return make(count, Type::f32, [&](size_t i) { return reduced(place, i, Reduce::sum); }); };
+  const auto expected = [&](std::size_t count) {
+    return make(count, Type::f32, [&](std::size_t i) { return reduced(place, i, Reduce::sum); });
+  };
   SUITE_CHECK(first.read() == expected(large), "the first");
   SUITE_CHECK(second.read() == expected(small), "the small one");
   SUITE_CHECK(third.read() == expected(large), "the last");
 }
 
 void reduce_scatter(Place& place) {
-  const auto ranks = static_cast<size_t>(place.size()), rank = static_cast<size_t>(place.rank());
+  const auto ranks = static_cast<std::size_t>(place.size()), rank = static_cast<std::size_t>(place.rank());
   for (const Type type : {Type::f32, Type::bf16})
-    for (const size_t count : {size_t{1}, size_t{33}, size_t{50001}})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{33}, std::size_t{50001}})
       for (const bool in_place : {false, true}) {
         Memory in(place, ranks * count * type.size()), out(place, count * type.size());
-        in.fill(make(ranks * count, type, [&](size_t i) { return element(place.rank(), i); }));
-        void* target = in_place ? static_cast<uint8_t*>(in.data()) + rank * count * type.size() : out.data();
+        in.fill(make(ranks * count, type, [&](std::size_t i) { return element(place.rank(), i); }));
+        void* target = in_place ? static_cast<std::uint8_t*>(in.data()) + rank * count * type.size() : out.data();
         place.comm.reduce_scatter(in.data(), target, count, type, place.after()).wait();
         auto contents = (in_place ? in : out).read();
         if (in_place)
           contents = {contents.begin() + static_cast<std::ptrdiff_t>(rank * count * type.size()),
                       contents.begin() + static_cast<std::ptrdiff_t>((rank + 1) * count * type.size())};
-        SUITE_CHECK(contents == make(count, type, [&](size_t i) { return reduced(place, rank * count + i, Reduce::sum); }),
+        SUITE_CHECK(contents == make(count, type, [&](std::size_t i) { return reduced(place, rank * count + i, Reduce::sum); }),
                     fmt::format("{} {}", count, type.name()));
       }
 }
 
 void all_gather(Place& place) {
-  const auto ranks = static_cast<size_t>(place.size()), rank = static_cast<size_t>(place.rank());
+  const auto ranks = static_cast<std::size_t>(place.size()), rank = static_cast<std::size_t>(place.rank());
   for (const Type type : {Type::f32, Type::bf16, Type::u8})
-    for (const size_t count : {size_t{1}, size_t{33}, size_t{50001}})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{33}, std::size_t{50001}})
       for (const bool in_place : {false, true}) {
-        const size_t bytes = count * type.size();
+        const std::size_t bytes = count * type.size();
         Memory in(place, bytes), out(place, ranks * bytes);
         const auto mine = pattern(bytes, static_cast<unsigned>(rank));
         in.fill(mine);
-        std::vector<uint8_t> before(ranks * bytes), expected;
+        std::vector<std::uint8_t> before(ranks * bytes), expected;
         if (in_place) std::copy(mine.begin(), mine.end(), before.begin() + static_cast<std::ptrdiff_t>(rank * bytes));
         out.fill(before);
         place.comm
-            .all_gather(in_place ? static_cast<uint8_t*>(out.data()) + rank * bytes : in.data(), out.data(), count, type, place.after())
+            .all_gather(in_place ? static_cast<std::uint8_t*>(out.data()) + rank * bytes : in.data(), out.data(), count, type,
+                        place.after())
             .wait();
         for (unsigned r = 0; r < ranks; ++r) {
           const auto part = pattern(bytes, r);
@@ -138,7 +141,7 @@ void all_gather(Place& place) {
 
 void broadcast(Place& place) {
   for (int root = 0; root < place.size(); ++root)
-    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5003}, size_t{3000001}}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{5003}, std::size_t{3000001}}) {
       Memory memory(place, bytes);
       memory.fill(pattern(bytes, static_cast<unsigned>(place.rank() + 10)));
       place.comm.broadcast(memory.data(), bytes, root, place.after()).wait();
@@ -148,13 +151,13 @@ void broadcast(Place& place) {
 
 // Values whose sum depends on the order: every rank and every repetition gives the same bits.
 void sums_are_repeatable(Place& place) {
-  const size_t count = 30011;
-  std::vector<uint8_t> first;
+  const std::size_t count = 30011;
+  std::vector<std::uint8_t> first;
   for (int round = 0; round < 5; ++round) {
     Memory memory(place, count * 4);
-    std::vector<uint8_t> contents(count * 4);
-    for (size_t i = 0; i < count; ++i) {
-      const float value = 1.0f / static_cast<float>(1 + (i * 31 + static_cast<size_t>(place.rank()) * 17) % 1000);
+    std::vector<std::uint8_t> contents(count * 4);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float value = 1.0f / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(place.rank()) * 17) % 1000);
       std::memcpy(contents.data() + 4 * i, &value, 4);
     }
     memory.fill(contents);
@@ -169,10 +172,10 @@ void sums_are_repeatable(Place& place) {
 void several_under_way_with_messages(Place& place) {
   std::vector<std::unique_ptr<Memory>> memory;
   std::vector<Pending> pending;
-  const size_t count = 70001;
+  const std::size_t count = 70001;
   for (int i = 0; i < 6; ++i) {
     auto& sum = *memory.emplace_back(std::make_unique<Memory>(place, count * 4));
-    sum.fill(make(count, Type::f32, [&](size_t k) { return element(place.rank(), k + static_cast<size_t>(i)); }));
+    sum.fill(make(count, Type::f32, [&](std::size_t k) { return element(place.rank(), k + static_cast<std::size_t>(i)); }));
     pending.push_back(place.comm.allreduce(sum.data(), count, Type::f32, place.after()));
     auto& in = *memory.emplace_back(std::make_unique<Memory>(place, count));
     pending.push_back(place.comm.recv(in.data(), count, place.previous(), i, place.after()));
@@ -181,8 +184,8 @@ void several_under_way_with_messages(Place& place) {
     pending.push_back(place.comm.send(out.data(), count, place.next(), i, place.after()));
   }
   Pending::all(pending).wait();
-  for (size_t i = 0; i < 6; ++i) {
-    SUITE_CHECK(memory[3 * i]->read() == make(count, Type::f32, [&](size_t k) { return reduced(place, k + i, Reduce::sum); }), "sum");
+  for (std::size_t i = 0; i < 6; ++i) {
+    SUITE_CHECK(memory[3 * i]->read() == make(count, Type::f32, [&](std::size_t k) { return reduced(place, k + i, Reduce::sum); }), "sum");
     SUITE_CHECK(memory[3 * i + 1]->read() == pattern(count, static_cast<unsigned>(place.previous() * 100) + static_cast<unsigned>(i)),
                 "message");
   }
@@ -191,12 +194,12 @@ void several_under_way_with_messages(Place& place) {
 void host_values(Place& place) {
   const int n = place.size(), r = place.rank();
   SUITE_CHECK(place.comm.broadcast_bytes(r == n - 1 ? "seed 42" : "", n - 1) == "seed 42", "broadcast");
-  const auto all = place.comm.all_gather_bytes(std::string(static_cast<size_t>(r) * 1000, 'x') + std::to_string(r));
+  const auto all = place.comm.all_gather_bytes(std::string(static_cast<std::size_t>(r) * 1000, 'x') + std::to_string(r));
   for (int k = 0; k < n; ++k)
-    SUITE_CHECK(all[static_cast<size_t>(k)] == std::string(static_cast<size_t>(k) * 1000, 'x') + std::to_string(k), "gather");
+    SUITE_CHECK(all[static_cast<std::size_t>(k)] == std::string(static_cast<std::size_t>(k) * 1000, 'x') + std::to_string(k), "gather");
   SUITE_CHECK(place.comm.allreduce_value(0.5 * (r + 1)) == 0.25 * n * (n + 1), "sum of doubles");
-  SUITE_CHECK(place.comm.allreduce_value(int64_t{r}, Reduce::max) == n - 1, "largest");
-  SUITE_CHECK(place.comm.allreduce_value(int64_t{r} + (int64_t{1} << 60), Reduce::min) == int64_t{1} << 60, "smallest");
+  SUITE_CHECK(place.comm.allreduce_value(std::int64_t{r}, Reduce::max) == n - 1, "largest");
+  SUITE_CHECK(place.comm.allreduce_value(std::int64_t{r} + (std::int64_t{1} << 60), Reduce::min) == std::int64_t{1} << 60, "smallest");
   for (int i = 0; i < 50; ++i) place.comm.barrier();
 }
 
@@ -207,7 +210,7 @@ void sub_groups(Place& place) {
   SUITE_CHECK(parity->size() == members, "size");
   SUITE_CHECK(parity->world_rank(parity->rank()) == place.comm.world_rank(r), "world rank");
   SUITE_CHECK(parity->rank() == members - 1 - r / 2, "order by key");
-  SUITE_CHECK(parity->allreduce_value(int64_t{1}) == members, "sum");
+  SUITE_CHECK(parity->allreduce_value(std::int64_t{1}) == members, "sum");
   Place inside{*parity, place.device, place.stream};
   allreduce_of(inside, 5000, Type::f32, Reduce::sum, true);
   {
@@ -225,16 +228,16 @@ void sub_groups(Place& place) {
 void groups_do_not_wait_for_each_other(Place& place) {
   if (place.comm.kind() == "oneccl-gpu") return;  // oneCCL's SYCL build crashes when two threads start communicators at once
   const auto other = place.comm.split(0, place.rank());
-  constexpr size_t count = 15000, calls = 100;
-  const auto parts = static_cast<size_t>(place.size());
+  constexpr std::size_t count = 15000, calls = 100;
+  const auto parts = static_cast<std::size_t>(place.size());
   Memory in(place, parts * count * 4), out(place, 2 * calls * count * 4);
   for (int round = 0; round < 3; ++round) {
     place.comm.barrier();
     if (place.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::vector<Pending> all;
-    for (size_t half = 0; half < 2; ++half) {
+    for (std::size_t half = 0; half < 2; ++half) {
       Communicator& group = (half == 0) == (place.rank() == 0) ? place.comm : *other;
-      for (size_t i = 0; i < calls; ++i)
+      for (std::size_t i = 0; i < calls; ++i)
         all.push_back(group.reduce_scatter(in.data(), static_cast<std::byte*>(out.data()) + (half * calls + i) * count * 4, count,
                                            Type::f32, place.after()));
     }

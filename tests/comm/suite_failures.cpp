@@ -47,7 +47,7 @@ void a_message_larger_than_the_capacity(Place& place) {
 
 void counts_of_a_collective_that_differ(Place& place) {
   Memory memory(place, 4000);
-  const size_t count = place.rank() == 0 ? 1000 : 999;
+  const std::size_t count = place.rank() == 0 ? 1000 : 999;
   const CommError error = expect_comm_error([&] { place.comm.allreduce(memory.data(), count, Type::f32, place.after()).wait(); }, __LINE__);
   SUITE_CHECK(names(error, "1000") && names(error, "999"), error.what());
 }
@@ -62,7 +62,7 @@ void collectives_that_differ(Place& place) {
 }
 
 void large_collectives_that_differ(Place& place) {
-  constexpr size_t bytes = 3 << 20;
+  constexpr std::size_t bytes = 3 << 20;
   Memory memory(place, 2 * bytes);
   const bool last = place.rank() == place.size() - 1;
   const auto call = [&] {
@@ -143,7 +143,7 @@ void an_abort_reaches_sub_groups(Place& place) {
 // Large messages are on their way when rank 0 fails, and both give their memory back: whoever still moved them would crash.
 void after_an_abort_nobody_touches_the_memory(Place& place) {
   if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
-  constexpr size_t bytes = size_t{96} << 20;
+  constexpr std::size_t bytes = std::size_t{96} << 20;
   void* const memory = map_memory(bytes);
   place.comm.barrier();
   if (place.rank() > 1) return;
@@ -168,7 +168,7 @@ void after_an_abort_nobody_touches_the_memory(Place& place) {
 // must end by an error that names it and not by whatever the library does then.
 void a_receiver_learns_that_its_sender_failed(Place& place) {
   if (place.comm.kind() == "oneccl-gpu") return;  // has no abort
-  constexpr size_t bytes = size_t{96} << 20;
+  constexpr std::size_t bytes = std::size_t{96} << 20;
   void* const memory = map_memory(bytes);
   place.comm.barrier();
   if (place.rank() > 1) return;

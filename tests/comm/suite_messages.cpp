@@ -10,7 +10,7 @@
 namespace ppengine::comm::suite {
 namespace {
 
-void ring_of(Place& place, size_t bytes) {
+void ring_of(Place& place, std::size_t bytes) {
   Memory out(place, bytes), in(place, bytes);
   out.fill(pattern(bytes, static_cast<unsigned>(place.rank())));
   const Message both[] = {Message::send(out.data(), bytes, place.next(), 5), Message::recv(in.data(), bytes, place.previous(), 5)};
@@ -24,11 +24,12 @@ void ring_of(Place& place, size_t bytes) {
 }
 
 void sizes(Place& place) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{3}, size_t{4096}, size_t{65536}, size_t{65537}, size_t{1000003}, size_t{8} << 20})
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{4096}, std::size_t{65536}, std::size_t{65537},
+                                  std::size_t{1000003}, std::size_t{8} << 20})
     ring_of(place, bytes);
 }
 
-void large(Place& place) { ring_of(place, size_t{64} << 20); }
+void large(Place& place) { ring_of(place, std::size_t{64} << 20); }
 
 void receive_before_and_after_send(Place& place) {
   Memory memory(place, 300000);
@@ -43,7 +44,7 @@ void receive_before_and_after_send(Place& place) {
       sent.wait();
     } else if (place.rank() == 1) {
       if (!receive_first) place.comm.barrier();
-      memory.fill(std::vector<uint8_t>(300000, 0));
+      memory.fill(std::vector<std::uint8_t>(300000, 0));
       const Pending got = place.comm.recv(memory.data(), 300000, 0, 3, place.after());
       if (receive_first) place.comm.barrier();
       got.wait();
@@ -58,7 +59,7 @@ void receive_before_and_after_send(Place& place) {
 
 void many_in_flight_both_ways(Place& place) {
   constexpr int count = 100;
-  const size_t bytes = 20000;
+  const std::size_t bytes = 20000;
   std::vector<std::unique_ptr<Memory>> out, in;
   std::vector<Pending> pending;
   for (int i = 0; i < count; ++i) {
@@ -72,7 +73,7 @@ void many_in_flight_both_ways(Place& place) {
   }
   for (const Pending& one : pending) one.wait();
   for (int i = 0; i < count; ++i)
-    SUITE_CHECK(in[static_cast<size_t>(i)]->read() == pattern(bytes, static_cast<unsigned>(1000 * place.previous() + i)),
+    SUITE_CHECK(in[static_cast<std::size_t>(i)]->read() == pattern(bytes, static_cast<unsigned>(1000 * place.previous() + i)),
                 fmt::format("message {}", i));
 }
 
@@ -97,7 +98,7 @@ void same_tag_keeps_its_order(Place& place) {
 
 void size_known_to_the_sender_only(Place& place) {
   Memory memory(place, 100000);
-  for (const size_t bytes : {size_t{0}, size_t{12}, size_t{77777}, size_t{100000}}) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{12}, std::size_t{77777}, std::size_t{100000}}) {
     if (place.rank() == 0) {
       memory.fill(pattern(100000, static_cast<unsigned>(bytes)));
       place.comm.send(memory.data(), bytes, 1, 2, place.after()).wait();
@@ -116,9 +117,9 @@ void size_known_to_the_sender_only(Place& place) {
 // The sender's memory is written again right after wait_on: the receiver still sees the first contents.
 void memory_is_reused_after_wait_on(Place& place) {
   if (!place.stream) return;
-  const size_t bytes = 500000;
+  const std::size_t bytes = 500000;
   Memory memory(place, bytes);
-  std::vector<std::vector<uint8_t>> contents;
+  std::vector<std::vector<std::uint8_t>> contents;
   for (unsigned i = 0; i < 10; ++i) contents.push_back(pattern(bytes, i));
   for (unsigned i = 0; i < 10; ++i) {
     if (place.rank() == 0) {
@@ -135,7 +136,7 @@ void memory_is_reused_after_wait_on(Place& place) {
 // Blocks go around the ring again and again: what one rank has made, the next one changes and hands on.
 void blocks_handed_over(Place& place) {
   if (!place.device) return;
-  const size_t room = 100000, bytes = 99991;
+  const std::size_t room = 100000, bytes = 99991;
   Memory out(place, room), in(place, room);
   for (unsigned round = 0; round < 20; ++round) {
     out.fill(pattern(room, round * 10 + static_cast<unsigned>(place.rank())));
@@ -174,17 +175,17 @@ void a_rank_that_does_not_exist(Place& place) {
 // Many messages come before anybody wants them: what is left in buffers of the library must move all the same, also when their sender is
 // done.
 void messages_that_come_long_before_their_receives(Place& place) {
-  constexpr size_t bytes = 60000, count = 300;
+  constexpr std::size_t bytes = 60000, count = 300;
   Memory memory(place, bytes * count);
   auto* const at = static_cast<std::byte*>(memory.data());
   for (int round = 0; round < 3; ++round) {
     place.comm.barrier();
     std::vector<Pending> all;
     if (place.rank() == 0)
-      for (size_t i = 0; i < count; ++i) all.push_back(place.comm.send(at + bytes * i, bytes, 1, static_cast<int>(i), place.after()));
+      for (std::size_t i = 0; i < count; ++i) all.push_back(place.comm.send(at + bytes * i, bytes, 1, static_cast<int>(i), place.after()));
     if (place.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      for (size_t i = 0; i < count; ++i) place.comm.recv(at + bytes * i, bytes, 0, static_cast<int>(i), place.after()).wait();
+      for (std::size_t i = 0; i < count; ++i) place.comm.recv(at + bytes * i, bytes, 0, static_cast<int>(i), place.after()).wait();
     }
     for (const Pending& one : all) one.wait();
     if (place.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -13,7 +13,7 @@ using namespace ppengine::comm;
 
 namespace {
 
-constexpr size_t count = 1 << 16;  // f32: 256 KiB
+constexpr std::size_t count = 1 << 16;  // f32: 256 KiB
 constexpr double megabyte = 1e6;
 
 // Seconds that `body` takes on rank 0 of two, behind a link of 4 MB/s and 5 ms a message.
@@ -31,7 +31,7 @@ double measure(const std::function<void(Communicator& limited, std::vector<float
   return seconds;
 }
 
-bool all_are(const std::vector<float>& data, float value, size_t begin = 0, size_t end = count) {
+bool all_are(const std::vector<float>& data, float value, std::size_t begin = 0, std::size_t end = count) {
   return std::all_of(data.begin() + static_cast<long>(begin), data.begin() + static_cast<long>(end), [&](float x) { return x == value; });
 }
 

@@ -22,14 +22,14 @@ std::shared_ptr<ops::Device> cpu() {
 
 // Runs a body on `ranks` threads; the errors of all ranks come back as text.
 std::string on_threads(int ranks, bool device, LocalOptions options, const std::function<void(suite::Place&)>& body) {
-  if (device) options.devices.assign(static_cast<size_t>(ranks), cpu());
+  if (device) options.devices.assign(static_cast<std::size_t>(ranks), cpu());
   auto comms = make_local(ranks, options);
   std::mutex mutex;
   std::string errors;
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
-      auto comm = std::move(comms[static_cast<size_t>(r)]);
+      auto comm = std::move(comms[static_cast<std::size_t>(r)]);
       try {
         std::optional<ops::Stream> stream;
         if (device) stream.emplace(cpu());
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_simulated_link_takes_its_time_and_does_not_block_the_send
   LocalOptions options;
   options.link = {1e8, std::chrono::milliseconds(2)};
   const auto errors = on_threads(2, true, options, [](suite::Place& place) {
-    const size_t bytes = 4'000'000;  // 40 ms, and 2 ms latency
+    const std::size_t bytes = 4'000'000;  // 40 ms, and 2 ms latency
     suite::Memory memory(place, bytes);
     if (place.rank() == 0) memory.fill(suite::pattern(bytes, 1));
     place.comm.barrier();
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_simulated_link_takes_its_time_and_does_not_block_the_send
 // A receive that is posted before the sender's work is even submitted must not hold up either side's other work.
 BOOST_AUTO_TEST_CASE(wait_on_returns_when_the_sender_has_posted_not_when_it_has_finished) {
   const auto errors = on_threads(2, true, {}, [](suite::Place& place) {
-    const size_t bytes = 64 << 20;
+    const std::size_t bytes = 64 << 20;
     suite::Memory a(place, bytes), b(place, bytes);
     bool early = false;
     for (int round = 0; round < 5; ++round) {                                     // once is enough: a busy machine may come back here late
@@ -128,8 +128,8 @@ BOOST_AUTO_TEST_CASE(wait_on_returns_when_the_sender_has_posted_not_when_it_has_
 
 BOOST_AUTO_TEST_CASE(blocks_of_one_size_change_places_and_others_are_copied) {
   struct Kind {
-    size_t room;  // of the receiver's block; the sender's is 1000
-    bool take;    // the receiver gives its block away
+    std::size_t room;  // of the receiver's block; the sender's is 1000
+    bool take;         // the receiver gives its block away
     bool traded;
   };
   for (const Kind& kind : {Kind{1000, true, true}, Kind{2000, true, false}, Kind{1000, false, false}}) {

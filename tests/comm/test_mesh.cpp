@@ -41,15 +41,15 @@ BOOST_AUTO_TEST_CASE(each_axis_has_its_own_communicator) {
   auto comms = make_local(8);
   std::vector<std::string> wrong(8);
   std::vector<std::thread> threads;
-  for (size_t r = 0; r < 8; ++r)
+  for (std::size_t r = 0; r < 8; ++r)
     threads.emplace_back([&, r] {
       const Mesh mesh(*comms[r], shape);
       const auto place = mesh.place();
-      const auto check = [&](Communicator& axis, int size, int rank, int64_t sum, const char* name) {
-        if (axis.size() != size || axis.rank() != rank || axis.allreduce_value(static_cast<int64_t>(r)) != sum) wrong[r] += name;
+      const auto check = [&](Communicator& axis, int size, int rank, std::int64_t sum, const char* name) {
+        if (axis.size() != size || axis.rank() != rank || axis.allreduce_value(static_cast<std::int64_t>(r)) != sum) wrong[r] += name;
       };
       const auto sum_over = [&](auto with) {
-        int64_t sum = 0;
+        std::int64_t sum = 0;
         for (int i = 0; i < 2; ++i) sum += shape.rank(with(i));
         return sum;
       };

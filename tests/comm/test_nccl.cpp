@@ -37,7 +37,7 @@ std::string on_threads(int ranks, std::chrono::milliseconds timeout, bool fatal,
         environment.rank = r;
         environment.size = ranks;
         const ProcessOptions options;
-        comm.reset(make({rendezvous, std::vector<std::string>(static_cast<size_t>(ranks), "here"), environment, options}));
+        comm.reset(make({rendezvous, std::vector<std::string>(static_cast<std::size_t>(ranks), "here"), environment, options}));
         comm->set_timeout(timeout);
         suite::Place place{*comm, nullptr, nullptr};
         body(place);

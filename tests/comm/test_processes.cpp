@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_ends_all_with_code_4_at_once) {
     const auto begin = Clock::now();
     const auto result = run(3, {"die", who}, {{"SUITE_HOST", "1"}});
     BOOST_TEST(result.exit_code == 4);
-    for (size_t r = 0; r < 3; ++r)
+    for (std::size_t r = 0; r < 3; ++r)
       BOOST_TEST((r == std::stoul(who) ? result.ranks[r].signal == 9 : result.ranks[r].code == 4),
                  "rank " << r << " code " << result.ranks[r].code);
     BOOST_TEST(std::chrono::duration<double>(Clock::now() - begin).count() < 100);  // not by the deadline; most of it is the start

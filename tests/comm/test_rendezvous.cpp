@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(values_are_gathered_in_groups) {
   std::vector<std::future<std::string>> results;
   for (int r = 0; r < 4; ++r)
     results.push_back(std::async(std::launch::async, [&, r] {
-      const auto me = starting[static_cast<size_t>(r)].get();
+      const auto me = starting[static_cast<std::size_t>(r)].get();
       const int all[] = {0, 1, 2, 3}, pair[] = {r % 2, r % 2 + 2};
       std::string text;
       for (int i = 0; i < 20; ++i)
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(an_abort_lasts_until_all_others_have_stopped_their_messages
   std::vector<std::unique_ptr<Rendezvous>> ranks;
   for (auto& one : starting) ranks.push_back(one.get());
   std::atomic<int> stopped{0};
-  for (const size_t r : {size_t{0}, size_t{2}})
+  for (const std::size_t r : {std::size_t{0}, std::size_t{2}})
     ranks[r]->on_failure([&] {
       std::this_thread::sleep_for(200ms);
       ++stopped;

@@ -26,7 +26,7 @@ inline std::shared_ptr<ops::Device> shared_device() {
 }
 
 struct SmallModel {
-  int64_t vocabulary = 17, width = 12, layers = 4, heads = 3, positions = 9;
+  std::int64_t vocabulary = 17, width = 12, layers = 4, heads = 3, positions = 9;
   bool tied = false;
   bool rms = false;  // Llama's parts in place of GPT-2's
   float dropout = 0;
@@ -34,13 +34,13 @@ struct SmallModel {
 
 inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
   auto graph = std::make_shared<Graph>();
-  const int64_t head_dim = model.width / model.heads;
+  const std::int64_t head_dim = model.width / model.heads;
   Value x{};
   {
     auto top = graph->module("transformer");
     x = graph->embedding(graph->tokens("input_ids"), "wte",
                          {model.vocabulary, model.width, model.rms ? 0 : model.positions, model.rms ? "" : "wpe", 0.5f});
-    for (int64_t i = 0; i < model.layers; ++i) {
+    for (std::int64_t i = 0; i < model.layers; ++i) {
       auto block = graph->module("h." + std::to_string(i));
       const NormOptions norm{model.rms ? ops::NormKind::rms : ops::NormKind::layer, 1e-5f, !model.rms};
       Value h = graph->norm(x, "ln_1", norm);
@@ -82,13 +82,15 @@ inline std::shared_ptr<const Graph> make_model(const SmallModel& model) {
 }
 
 // Random tokens; every seventh target is masked where asked for.
-inline Batch make_batch(int64_t sequences, int64_t length, int64_t vocabulary, uint64_t seed, bool masked = false) {
+inline Batch make_batch(std::int64_t sequences, std::int64_t length, std::int64_t vocabulary, std::uint64_t seed, bool masked = false) {
   Batch batch{sequences, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
-  for (int64_t i = 0; i < sequences * length; ++i) {
-    batch.inputs[0].tokens.push_back(static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
+  for (std::int64_t i = 0; i < sequences * length; ++i) {
+    batch.inputs[0].tokens.push_back(
+        static_cast<std::int32_t>(mix(seed + 2 * static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(vocabulary)));
     const bool mask = masked && i % 7 == 3;
     batch.inputs[1].tokens.push_back(
-        mask ? -100 : static_cast<int32_t>(mix(seed + 2 * static_cast<uint64_t>(i) + 1) % static_cast<uint64_t>(vocabulary)));
+        mask ? -100
+             : static_cast<std::int32_t>(mix(seed + 2 * static_cast<std::uint64_t>(i) + 1) % static_cast<std::uint64_t>(vocabulary)));
   }
   return batch;
 }
@@ -112,7 +114,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
   ops::Stream& stream = trainer.pipeline().stream();
   for (engine::StageId stage : model.stages()) {
     const ParameterStore& store = model.parameters(stage);
-    const auto copy = [&](const float* local, size_t count) {  // sharded: all data-parallel ranks give their parts
+    const auto copy = [&](const float* local, std::size_t count) {  // sharded: all data-parallel ranks give their parts
       std::vector<float> whole(count);
       stream.copy(whole.data(), trainer.whole(stage, local), whole.size() * sizeof(float));
       stream.wait();
@@ -128,7 +130,7 @@ inline void collect(Trainer& trainer, Outcome& into) {
         const auto put = [&](const float* flat,
                              std::vector<float>& whole) {  // of a divided parameter each tensor-parallel rank adds its part
           store.save(stream, range, flat, part);
-          whole.resize(static_cast<size_t>(info.whole_shape().count()));
+          whole.resize(static_cast<std::size_t>(info.whole_shape().count()));
           if (info.placement.is_split())
             put_part(info.placement, part, whole);
           else
@@ -183,7 +185,7 @@ inline double difference(const Weights& got, const Weights& expected, std::strin
 
 inline void check_same(const Outcome& got, const Outcome& expected, double tolerance = 2e-4) {
   BOOST_REQUIRE_EQUAL(got.losses.size(), expected.losses.size());
-  for (size_t i = 0; i < got.losses.size(); ++i) {
+  for (std::size_t i = 0; i < got.losses.size(); ++i) {
     BOOST_TEST(std::abs(got.losses[i] - expected.losses[i]) < tolerance * expected.losses[i]);
     BOOST_TEST(std::abs(got.norms[i] - expected.norms[i]) < tolerance * expected.norms[i]);
   }

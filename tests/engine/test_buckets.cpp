@@ -10,11 +10,11 @@ using namespace ppengine::engine;
 
 namespace {
 
-using Buckets = std::vector<std::vector<size_t>>;
+using Buckets = std::vector<std::vector<std::size_t>>;
 
-std::vector<BucketItem> f32(const std::vector<size_t>& elements) {
+std::vector<BucketItem> f32(const std::vector<std::size_t>& elements) {
   std::vector<BucketItem> items;
-  for (size_t count : elements) items.push_back({count * 4, 0});
+  for (std::size_t count : elements) items.push_back({count * 4, 0});
   return items;
 }
 
@@ -29,13 +29,13 @@ std::string text(const Buckets& buckets) {
   std::string text;
   for (const auto& bucket : buckets) {
     text += "[";
-    for (size_t item : bucket) text += std::to_string(item) + " ";
+    for (std::size_t item : bucket) text += std::to_string(item) + " ";
     text += "]";
   }
   return text;
 }
 
-void check(const std::vector<BucketItem>& items, const std::vector<size_t>& caps, const Buckets& expected,
+void check(const std::vector<BucketItem>& items, const std::vector<std::size_t>& caps, const Buckets& expected,
            BucketOrder order = BucketOrder::by_first) {
   BOOST_TEST(text(assign_buckets(items, caps, order)) == text(expected));
 }
@@ -67,8 +67,8 @@ BOOST_AUTO_TEST_CASE(in_a_given_order_buckets_stand_as_they_are_filled) {
 }
 
 BOOST_AUTO_TEST_CASE(by_default_the_first_bucket_is_small) {
-  BOOST_TEST(BucketOptions{}.effective() == (std::vector<size_t>{1048576, 26214400}), boost::test_tools::per_element());
-  BOOST_TEST(BucketOptions{.caps = {7}}.effective() == std::vector<size_t>{7}, boost::test_tools::per_element());
+  BOOST_TEST(BucketOptions{}.effective() == (std::vector<std::size_t>{1048576, 26214400}), boost::test_tools::per_element());
+  BOOST_TEST(BucketOptions{.caps = {7}}.effective() == std::vector<std::size_t>{7}, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_layout_keeps_order_alignment_and_parts) {
@@ -77,17 +77,17 @@ BOOST_AUTO_TEST_CASE(a_layout_keeps_order_alignment_and_parts) {
                                       {ParameterId(2), 33, 10}, {ParameterId(4), 1000, 0}, {ParameterId(6), 5, 0}};
     const FlatLayout layout = make_layout(items, {.caps = {400, 4000}}, shards);
     BOOST_REQUIRE_EQUAL(layout.buckets.size(), 5u);  // [5], [3 4], [2], [6], and 9, which is not reduced, last
-    size_t end = 0;
+    std::size_t end = 0;
     std::vector<ParameterId> ids;
     for (const Bucket& bucket : layout.buckets) {
       BOOST_TEST(bucket.begin == end);
-      BOOST_TEST(bucket.count() % static_cast<size_t>(32 * shards) == 0u);
+      BOOST_TEST(bucket.count() % static_cast<std::size_t>(32 * shards) == 0u);
       end = bucket.end;
       ids.insert(ids.end(), bucket.parameters.begin(), bucket.parameters.end());
     }
     BOOST_TEST(end == layout.count);
     BOOST_TEST(!layout.buckets.back().reduced());
-    for (size_t i = 0; i < layout.places.size(); ++i) {
+    for (std::size_t i = 0; i < layout.places.size(); ++i) {
       BOOST_TEST(layout.places[i].id == ids[i]);
       BOOST_TEST(layout.places[i].offset % 32 == 0u);
       if (i > 0) BOOST_TEST(layout.places[i].offset >= layout.places[i - 1].offset + layout.places[i - 1].count);

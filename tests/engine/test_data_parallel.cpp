@@ -13,9 +13,9 @@ using namespace ppengine::engine::test;
 
 namespace {
 
-std::vector<Batch> batches(int steps, int64_t sequences, bool masked = true) {
+std::vector<Batch> batches(int steps, std::int64_t sequences, bool masked = true) {
   std::vector<Batch> list;
-  for (int i = 0; i < steps; ++i) list.push_back(make_batch(sequences, 9, 17, static_cast<uint64_t>(i + 1) * 1000, masked));
+  for (int i = 0; i < steps; ++i) list.push_back(make_batch(sequences, 9, 17, static_cast<std::uint64_t>(i + 1) * 1000, masked));
   return list;
 }
 
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(accumulated_batches_make_one_update) {
   const auto graph = make_model({.layers = 2});
   const Batch whole = make_batch(8, 9, 17, 7, true);
   Batch halves[2];
-  for (int64_t h = 0; h < 2; ++h) {
+  for (std::int64_t h = 0; h < 2; ++h) {
     halves[h] = {4, 9, whole.inputs};
     for (BatchInput& input : halves[h].inputs) input.tokens = {input.tokens.begin() + h * 36, input.tokens.begin() + (h + 1) * 36};
   }
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(accumulated_batches_make_one_update) {
 BOOST_AUTO_TEST_CASE(ranks_without_data_shadow_the_others) {
   const auto graph = make_model({.layers = 2});
   const Batch first = make_batch(8, 9, 17, 1, true), last = make_batch(3, 9, 17, 2);
-  const auto half = [&](int64_t h) {
+  const auto half = [&](std::int64_t h) {
     Batch part{4, 9, first.inputs};
     for (BatchInput& input : part.inputs) input.tokens = {input.tokens.begin() + h * 36, input.tokens.begin() + (h + 1) * 36};
     return part;
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_data_shadow_the_others) {
 
 BOOST_AUTO_TEST_CASE(ranks_with_different_models_or_settings_are_told_the_first_difference) {
   const auto small = make_model({.layers = 1}), large = make_model({.layers = 2}), wide = make_model({.vocabulary = 18, .layers = 1});
-  const auto told = [&](const std::shared_ptr<const Graph>& other, int64_t batch) {
+  const auto told = [&](const std::shared_ptr<const Graph>& other, std::int64_t batch) {
     const TrainerOptions how = options({"1f1b", 1, 2, 1, 0, 1});
     return refusal([&] {
       on_ranks(how, [&](comm::Communicator& world) {
@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(the_first_data_parallel_rank_s_weights_go_to_the_others_unl
     Outcome seen[2];
     on_ranks(how, [&](comm::Communicator& world) {
       TrainerOptions mine = how;
-      mine.seed = static_cast<uint64_t>(world.rank());
+      mine.seed = static_cast<std::uint64_t>(world.rank());
       Trainer trainer(graph, mine, world, 8, 9);
       const ParameterStore& store = trainer.model().parameters(StageId(0));
       auto& into = seen[world.rank()].weights["all"];
@@ -242,8 +242,9 @@ BOOST_AUTO_TEST_CASE(parameters_that_the_loss_does_not_depend_on_are_left_alone_
       const ParameterStore& store = trainer.model().parameters(StageId(0));
       const auto elements =
           shared->parameters()[ParameterId(0)].shape.count() + shared->parameters()[ParameterId(3)].shape.count() + 17;  // wte, head
-      BOOST_TEST(static_cast<int64_t>(store.trained_count()) >= elements);
-      BOOST_TEST(static_cast<int64_t>(store.trained_count()) < static_cast<int64_t>(store.count()));  // no memory for other's gradients
+      BOOST_TEST(static_cast<std::int64_t>(store.trained_count()) >= elements);
+      BOOST_TEST(static_cast<std::int64_t>(store.trained_count()) <
+                 static_cast<std::int64_t>(store.count()));  // no memory for other's gradients
       BOOST_CHECK(after.weights["head.weight"] != before.weights["head.weight"]);
     });
     how.allow_unused = false;
@@ -262,9 +263,9 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_comes_twice_or_not_at_all_is_named) {
     Reducer reducer(model, norm, {});
     ops::Stream stream(shared_device());
     const auto& ranges = model.parameters(StageId(0)).ranges();
-    const auto name = [&](size_t i) { return graph->parameters()[ranges[i].id].name; };
+    const auto name = [&](std::size_t i) { return graph->parameters()[ranges[i].id].name; };
     reducer.begin(false, true);
-    for (size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(StageId(0), std::span(&ranges[i].id, 1), stream);
+    for (std::size_t i = 0; i + 1 < ranges.size(); ++i) reducer.final_gradients(StageId(0), std::span(&ranges[i].id, 1), stream);
     BOOST_CHECK_EQUAL(refusal([&] { reducer.stage_done(StageId(0)); }),
                       name(ranges.size() - 1) + " got no gradient in this step's backward");
     BOOST_CHECK_EQUAL(refusal([&] { reducer.final_gradients(StageId(0), std::span(&ranges[2].id, 1), stream); }),
@@ -286,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing) {
         const Batch batch = make_batch(8, 9, 17, 1);
         for (int i = 0; i < 4; ++i) trainer.step(batch, 1e-3);
         world.barrier();
-        const size_t allocations = shared_device()->memory().allocations();
+        const std::size_t allocations = shared_device()->memory().allocations();
         world.barrier();
         for (int i = 0; i < 2; ++i) trainer.step(batch, 1e-3);
         world.barrier();

@@ -61,25 +61,25 @@ std::shared_ptr<const Graph> mostly_frozen() {
   return frozen([](const std::string& name) { return !is_trained(name); });
 }
 
-Batch documents(int64_t sequences, int64_t length, const std::vector<std::vector<int64_t>>& lengths, bool packed) {
+Batch documents(std::int64_t sequences, std::int64_t length, const std::vector<std::vector<std::int64_t>>& lengths, bool packed) {
   Batch batch{sequences, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
-  std::vector<int32_t> positions;
-  uint64_t number = 0;
+  std::vector<std::int32_t> positions;
+  std::uint64_t number = 0;
   for (const auto& of_sequence : lengths) {
-    int64_t used = 0;
-    for (int64_t count : of_sequence) {
-      for (int64_t i = 0; i < count; ++i) {  // the tokens depend on the document alone
-        batch.inputs[0].tokens.push_back(static_cast<int32_t>(mix(100 * number + 2 * static_cast<uint64_t>(i)) % 18));
-        batch.inputs[1].tokens.push_back(static_cast<int32_t>(mix(100 * number + 2 * static_cast<uint64_t>(i) + 1) % 18));
-        positions.push_back(static_cast<int32_t>(i));
+    std::int64_t used = 0;
+    for (std::int64_t count : of_sequence) {
+      for (std::int64_t i = 0; i < count; ++i) {  // the tokens depend on the document alone
+        batch.inputs[0].tokens.push_back(static_cast<std::int32_t>(mix(100 * number + 2 * static_cast<std::uint64_t>(i)) % 18));
+        batch.inputs[1].tokens.push_back(static_cast<std::int32_t>(mix(100 * number + 2 * static_cast<std::uint64_t>(i) + 1) % 18));
+        positions.push_back(static_cast<std::int32_t>(i));
       }
       used += count;
       ++number;
     }
-    for (int64_t i = used; i < length; ++i) {
+    for (std::int64_t i = used; i < length; ++i) {
       batch.inputs[0].tokens.push_back(0);
       batch.inputs[1].tokens.push_back(-100);
-      positions.push_back(static_cast<int32_t>(i - used));
+      positions.push_back(static_cast<std::int32_t>(i - used));
     }
   }
   if (packed) batch.inputs.push_back({positions_input, positions, {}});
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(stages_below_what_is_trained_have_no_backward) {
   const auto graph = mostly_frozen();
   const auto cuts = split_at(*graph, {"transformer.h.1", "transformer.h.2", "lm_head"});
   const auto device = shared_device();
-  for (size_t s = 0; s < cuts.size(); ++s) {
+  for (std::size_t s = 0; s < cuts.size(); ++s) {
     const ParameterStore store(device, *graph, plain_layout(*graph, cuts[s].parameters), ops::Type::f32, true);
     CompileOptions options;
     options.length = 4;
@@ -145,18 +145,20 @@ BOOST_AUTO_TEST_CASE(stages_below_what_is_trained_have_no_backward) {
 
 BOOST_AUTO_TEST_CASE(memory_is_that_of_the_values_and_of_what_is_trained) {
   const auto bytes = [](const std::shared_ptr<const Graph>& graph) {
-    size_t all = 0, formula = 0;
+    std::size_t all = 0, formula = 0;
     on_ranks(1, [&](comm::Communicator&) {
       ModelRank model(graph, split_at(*graph, {}), {0}, 0, shared_device(), {});
       const Optimizer optimizer(model, {});
       all = model.memory().bytes();
-      const auto padded = [](const ParameterInfo& info) { return ops::align_up(static_cast<size_t>(info.shape.count()), flat_alignment); };
+      const auto padded = [](const ParameterInfo& info) {
+        return ops::align_up(static_cast<std::size_t>(info.shape.count()), flat_alignment);
+      };
       for (const ParameterInfo& info : graph->parameters()) formula += padded(info) * sizeof(float) * (info.frozen ? 1 : 4);
     });
     BOOST_TEST(all == formula);
     return all;
   };
-  const size_t whole = bytes(make_model(small)), part = bytes(mostly_frozen());
+  const std::size_t whole = bytes(make_model(small)), part = bytes(mostly_frozen());
   BOOST_TEST(part < whole / 2);
 }
 
@@ -211,7 +213,7 @@ BOOST_AUTO_TEST_CASE(packed_documents_are_as_documents_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(microbatches_of_their_own_lengths_give_the_same) {
-  const std::vector<std::vector<int64_t>> lengths{{2}, {3}, {9}, {5}, {1}, {4}, {7}, {8}};
+  const std::vector<std::vector<std::int64_t>> lengths{{2}, {3}, {9}, {5}, {1}, {4}, {7}, {8}};
   const Batch padded = documents(8, 9, lengths, false);
   Batch variable = padded;
   for (const auto& one : lengths) variable.lengths.push_back(one.front());
@@ -229,7 +231,7 @@ BOOST_AUTO_TEST_CASE(narrow_moments_follow_the_wide_ones) {
   TrainerOptions wide = layout("1f1b"), narrow = wide;
   narrow.optimizer.state_type = ops::Type::bf16;
   std::vector<Batch> many;
-  for (uint64_t i = 0; i < 30; ++i) many.push_back(make_batch(8, 9, small.vocabulary, 1));
+  for (std::uint64_t i = 0; i < 30; ++i) many.push_back(make_batch(8, 9, small.vocabulary, 1));
   const Outcome expected = train(make_model(small), wide, many), got = train(make_model(small), narrow, many);
   BOOST_TEST(std::abs(got.losses.back() - expected.losses.back()) < 0.02 * expected.losses.front());
   BOOST_TEST(got.losses.back() < 0.8 * got.losses.front());
@@ -244,7 +246,7 @@ BOOST_AUTO_TEST_CASE(muon_steps_are_nearly_orthogonal) {
   const Outcome before = train(make_model(small), options, one, 0.0), after = train(make_model(small), options, one, 0.01);
   const std::string name = "transformer.h.1.attn.c_proj.weight";
   double squares = 0;
-  for (size_t i = 0; i < after.weights.at(name).size(); ++i)
+  for (std::size_t i = 0; i < after.weights.at(name).size(); ++i)
     squares += std::pow((after.weights.at(name)[i] - before.weights.at(name)[i]) / 0.01, 2);
   BOOST_TEST(std::sqrt(squares / double(small.width)) > 0.6);
   BOOST_TEST(std::sqrt(squares / double(small.width)) < 1.3);
@@ -284,15 +286,15 @@ BOOST_AUTO_TEST_CASE(adafactor_s_first_step) {
   const Outcome before = train(graph, options, one, 0.0), after = train(graph, options, one, lr);
   for (const ParameterInfo& info : graph->parameters()) {
     const std::vector<float>&p = before.weights.at(info.name), &g = before.gradients.at(info.name);
-    const size_t columns = info.shape.rank() == 2 ? static_cast<size_t>(info.shape[1]) : g.size(), rows = g.size() / columns;
+    const std::size_t columns = info.shape.rank() == 2 ? static_cast<std::size_t>(info.shape[1]) : g.size(), rows = g.size() / columns;
     std::vector<double> row(rows), column(columns), update(g.size());
     double mean = 0, squares = 0, size = 0;
-    for (size_t i = 0; i < g.size(); ++i) {
+    for (std::size_t i = 0; i < g.size(); ++i) {
       const double square = double(g[i]) * g[i];
       row[i / columns] += square / double(columns), column[i % columns] += square / double(rows), mean += square / double(g.size());
       size += double(p[i]) * p[i] / double(p.size());
     }
-    for (size_t i = 0; i < g.size(); ++i) {
+    for (std::size_t i = 0; i < g.size(); ++i) {
       const double estimate =
           info.shape.rank() == 2 ? row[i / columns] * column[i % columns] / std::max(mean, epsilon) : double(g[i]) * g[i];
       update[i] = g[i] / std::sqrt(std::max(estimate, epsilon * epsilon));
@@ -300,7 +302,8 @@ BOOST_AUTO_TEST_CASE(adafactor_s_first_step) {
     }
     const double step = std::max(1e-3, std::sqrt(size)) * lr / std::max(1.0, std::sqrt(squares));
     Weights expected;
-    for (size_t i = 0; i < g.size(); ++i) expected[info.name].push_back(static_cast<float>(p[i] * (1 - lr * decay) - step * update[i]));
+    for (std::size_t i = 0; i < g.size(); ++i)
+      expected[info.name].push_back(static_cast<float>(p[i] * (1 - lr * decay) - step * update[i]));
     BOOST_TEST(difference({{info.name, after.weights.at(info.name)}}, expected) < 1e-4, info.name);
   }
 }

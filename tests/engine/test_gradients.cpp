@@ -62,19 +62,19 @@ double directional_error(OneRank& model, int directions = 4) {
   for (int d = 0; d < directions; ++d) {
     std::vector<float> direction(start.size());
     double length = 0;
-    for (size_t i = 0; i < start.size(); ++i) {  // partly along the gradient, so that the slope is well above rounding
-      const double random = double(mix(i * 31 + static_cast<uint64_t>(d)) >> 11) * 0x1p-53 - 0.5;
+    for (std::size_t i = 0; i < start.size(); ++i) {  // partly along the gradient, so that the slope is well above rounding
+      const double random = double(mix(i * 31 + static_cast<std::uint64_t>(d)) >> 11) * 0x1p-53 - 0.5;
       direction[i] = static_cast<float>(double(gradient[i]) / norm + random * 2.0 / std::sqrt(double(start.size())));
       length += double(direction[i]) * double(direction[i]);
     }
     double slope = 0;
     const double step = 2e-3 / std::sqrt(length);
     auto moved = start;
-    for (size_t i = 0; i < start.size(); ++i) slope += double(gradient[i]) * double(direction[i]);
-    for (size_t i = 0; i < start.size(); ++i) moved[i] = static_cast<float>(double(start[i]) + step * double(direction[i]));
+    for (std::size_t i = 0; i < start.size(); ++i) slope += double(gradient[i]) * double(direction[i]);
+    for (std::size_t i = 0; i < start.size(); ++i) moved[i] = static_cast<float>(double(start[i]) + step * double(direction[i]));
     model.write(moved);
     const double above = model.loss();
-    for (size_t i = 0; i < start.size(); ++i) moved[i] = static_cast<float>(double(start[i]) - step * double(direction[i]));
+    for (std::size_t i = 0; i < start.size(); ++i) moved[i] = static_cast<float>(double(start[i]) - step * double(direction[i]));
     model.write(moved);
     const double below = model.loss();
     model.write(start);
@@ -84,10 +84,10 @@ double directional_error(OneRank& model, int directions = 4) {
 }
 
 // A random DAG of pointwise ops, norms and linears over values of a few widths, all of which reach the loss.
-std::shared_ptr<const Graph> random_graph(uint64_t seed) {
+std::shared_ptr<const Graph> random_graph(std::uint64_t seed) {
   auto graph = std::make_shared<Graph>();
-  uint64_t counter = seed * 1000;
-  const auto draw = [&](uint64_t below) { return mix(++counter) % below; };
+  std::uint64_t counter = seed * 1000;
+  const auto draw = [&](std::uint64_t below) { return mix(++counter) % below; };
   std::vector<Value> values{graph->embedding(graph->tokens("input_ids"), "embed", {.vocabulary = 11, .width = 8, .init_scale = 1.0f})};
   for (int i = 0; i < 10; ++i) {
     auto scope = graph->module("n." + std::to_string(i));
@@ -125,7 +125,7 @@ std::shared_ptr<const Graph> random_graph(uint64_t seed) {
     values.back() = graph->norm(values.back(), "out", {});  // keeps magnitudes near one
   }
   Value sum = values[1];
-  for (size_t i = 2; i < values.size(); ++i) sum = graph->add(sum, values[i]);
+  for (std::size_t i = 2; i < values.size(); ++i) sum = graph->add(sum, values[i]);
   graph->loss(graph->cross_entropy(graph->linear(sum, "head", {.out = 11, .init_scale = 0.2f}), graph->tokens("targets")));
   return graph;
 }
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(of_a_llama_like_model_with_tied_weights_match_differences_o
 }
 
 BOOST_AUTO_TEST_CASE(of_random_graphs_match_differences_of_their_loss) {
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     OneRank model(random_graph(seed), make_batch(2, 5, 11, seed));
     BOOST_TEST_CONTEXT("random graph " << seed) { BOOST_TEST(directional_error(model, 2) < 3e-2); }
   }
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(are_the_same_whether_the_backward_is_split_or_whole) {
   BOOST_TEST(whole.loss() == split.loss());
   const auto a = whole.read(whole.parameters().gradients()), b = split.read(split.parameters().gradients());
   double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) worst = ppengine::test::worse(worst, ppengine::test::distance(a[i], b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) worst = ppengine::test::worse(worst, ppengine::test::distance(a[i], b[i]));
   BOOST_TEST(worst < 1e-6);
 }
 

@@ -10,22 +10,24 @@ using namespace ppengine::engine::test;
 
 namespace {
 
-constexpr size_t rows = 48, columns = 40, extra = 32, total = rows * columns + extra;
+constexpr std::size_t rows = 48, columns = 40, extra = 32, total = rows * columns + extra;
 
 // A rank's gradients: a matrix of rank two (or a full one), and a vector.
 std::vector<float> gradients(int rank, bool full) {
   std::vector<float> data(total);
-  const auto number = [&](uint64_t i) { return static_cast<float>(mix(static_cast<uint64_t>(rank) * 7919 + i) >> 40) * 0x1p-23f - 1.0f; };
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t j = 0; j < columns; ++j)
+  const auto number = [&](std::uint64_t i) {
+    return static_cast<float>(mix(static_cast<std::uint64_t>(rank) * 7919 + i) >> 40) * 0x1p-23f - 1.0f;
+  };
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
       data[i * columns + j] = full ? number(i * columns + j) : float(i % 5) * 0.1f * float(j % 7) + number(0) * float(i % 3) * float(j % 4);
-  for (size_t i = 0; i < extra; ++i) data[rows * columns + i] = number(10000 + i);
+  for (std::size_t i = 0; i < extra; ++i) data[rows * columns + i] = number(10000 + i);
   return data;
 }
 
 // What `ranks` ranks hold after each of `steps` reductions of the same gradients.
 std::vector<std::vector<float>> reduce(HookOptions options, int ranks, int steps, bool full, bool sharded) {
-  std::vector<std::vector<float>> results(static_cast<size_t>(steps), std::vector<float>(total));
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(steps), std::vector<float>(total));
   const ParameterInfo weight{.name = "weight", .shape = {rows, columns}}, bias{.name = "bias", .shape = {extra}};
   on_ranks(ranks, [&](comm::Communicator& world) {
     const auto hook = make_hook(options);
@@ -38,14 +40,15 @@ std::vector<std::vector<float>> reduce(HookOptions options, int ranks, int steps
     bucket.data = data.as<float>();
     bucket.count = total;
     bucket.part = sharded ? part.as<float>() : nullptr;
-    bucket.part_count = total / static_cast<size_t>(ranks);
+    bucket.part_count = total / static_cast<std::size_t>(ranks);
     bucket.gradients = {{&weight, weight.shape, 0}, {&bias, bias.shape, rows * columns}};
     const auto mine = gradients(world.rank(), full);
     for (auto& result : results) {
       stream.copy(data.data(), mine.data(), total * sizeof(float));
       stream.wait();
       hook->reduce(bucket, context);
-      const size_t begin = sharded ? bucket.part_count * static_cast<size_t>(world.rank()) : 0, count = sharded ? bucket.part_count : total;
+      const std::size_t begin = sharded ? bucket.part_count * static_cast<std::size_t>(world.rank()) : 0,
+                        count = sharded ? bucket.part_count : total;
       if (!sharded && world.rank() > 0) continue;
       stream.copy(result.data() + begin, sharded ? bucket.part : bucket.data, count * sizeof(float));
       stream.wait();
@@ -58,12 +61,12 @@ std::vector<double> exact(int ranks, bool full) {
   std::vector<double> sum(total);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto theirs = gradients(rank, full);
-    for (size_t i = 0; i < total; ++i) sum[i] += theirs[i];
+    for (std::size_t i = 0; i < total; ++i) sum[i] += theirs[i];
   }
   return sum;
 }
 
-double error(const std::vector<float>& got, const std::vector<double>& expected, size_t begin = 0) {
+double error(const std::vector<float>& got, const std::vector<double>& expected, std::size_t begin = 0) {
   return ppengine::test::largest_share(got, expected, 1e-30, begin);
 }
 
@@ -93,7 +96,7 @@ BOOST_AUTO_TEST_CASE(none_leaves_every_rank_its_own) {
 BOOST_AUTO_TEST_CASE(powersgd_is_exact_for_matrices_of_its_rank) {
   const auto expected = exact(2, false);
   const auto got = reduce({.name = "powersgd", .rank = 4, .warmup = 1}, 2, 3, false, false);
-  for (size_t step = 0; step < 3; ++step)
+  for (std::size_t step = 0; step < 3; ++step)
     BOOST_TEST(error(got[step], expected) < 1e-4, "step " << step << ": " << error(got[step], expected));
 }
 
@@ -104,7 +107,7 @@ BOOST_AUTO_TEST_CASE(powersgd_makes_up_for_what_it_has_lost) {
   const auto got = reduce({.name = "powersgd", .rank = 2, .warmup = 0}, 2, steps, true, false);
   std::vector<float> mean(total);
   for (const auto& one : got)
-    for (size_t i = 0; i < total; ++i) mean[i] += one[i] / steps;
+    for (std::size_t i = 0; i < total; ++i) mean[i] += one[i] / steps;
   BOOST_TEST(error(got[0], expected, rows * columns) < 1e-6);
   BOOST_TEST(error(got[0], expected) > 0.3);
   BOOST_TEST(error(mean, expected) < 0.6 * error(got[0], expected));

@@ -6,7 +6,7 @@
 namespace ppengine::engine::test {
 namespace {
 
-constexpr int64_t width = 6, classes = 5, length = 4;
+constexpr std::int64_t width = 6, classes = 5, length = 4;
 
 // Many values cross the cut in the middle: each branch's output is used only behind it.
 std::shared_ptr<const Graph> branches(int count) {
@@ -20,15 +20,15 @@ std::shared_ptr<const Graph> branches(int count) {
   return graph;
 }
 
-Batch batch_of(int64_t sequences, bool shared) {
+Batch batch_of(std::int64_t sequences, bool shared) {
   Batch batch{sequences, length, {{"x", {}, {}}, {"shift", {}, {}, shared}, {"targets", {}, {}}}};
-  const auto value = [](int64_t seed) { return float(mix(static_cast<uint64_t>(seed)) % 1000) / 500.0f - 1.0f; };
-  for (int64_t i = 0; i < sequences * length; ++i) {
-    batch.inputs[2].tokens.push_back(static_cast<int32_t>(mix(static_cast<uint64_t>(i)) % classes));
-    for (int64_t k = 0; k < width; ++k) batch.inputs[0].values.push_back(value(i * width + k));
+  const auto value = [](std::int64_t seed) { return float(mix(static_cast<std::uint64_t>(seed)) % 1000) / 500.0f - 1.0f; };
+  for (std::int64_t i = 0; i < sequences * length; ++i) {
+    batch.inputs[2].tokens.push_back(static_cast<std::int32_t>(mix(static_cast<std::uint64_t>(i)) % classes));
+    for (std::int64_t k = 0; k < width; ++k) batch.inputs[0].values.push_back(value(i * width + k));
   }
-  for (int64_t s = 0; s < (shared ? 1 : sequences); ++s)
-    for (int64_t k = 0; k < length * width; ++k) batch.inputs[1].values.push_back(value(100000 + k));
+  for (std::int64_t s = 0; s < (shared ? 1 : sequences); ++s)
+    for (std::int64_t k = 0; k < length * width; ++k) batch.inputs[1].values.push_back(value(100000 + k));
   return batch;
 }
 

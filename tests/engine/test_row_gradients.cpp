@@ -23,7 +23,7 @@ struct Setup {
 
 struct Seen {
   Outcome outcome;
-  size_t sent = 0, bytes = 0;  // of the embedding's table, in the last step
+  std::size_t sent = 0, bytes = 0;  // of the embedding's table, in the last step
 };
 
 enum class Steps { plain, accumulated, uneven };
@@ -43,7 +43,7 @@ Seen run(const Setup& layout, Steps steps, bool all_rows) {
   Seen seen;
   on_ranks(how.parallel.mesh().size(), [&](comm::Communicator& world) {
     Trainer trainer(graph, how, world, 8, 9);
-    for (uint64_t i = 1; i <= 3; ++i) {
+    for (std::uint64_t i = 1; i <= 3; ++i) {
       const Batch batch = make_batch(8, 9, 400, 1000 * i);
       std::optional<StepResult> result;
       if (steps == Steps::accumulated) trainer.accumulate(make_batch(8, 9, 400, 1000 * i + 500));
@@ -56,8 +56,8 @@ Seen run(const Setup& layout, Steps steps, bool all_rows) {
     collect(trainer, seen.outcome);
     if (world.rank() != 0) return;
     const ParameterStore& store = trainer.model().parameters(StageId(0));
-    const size_t table = store.find(graph->find_parameter("transformer.wte.weight"))->bucket;
-    BOOST_REQUIRE_EQUAL(store.buckets()[static_cast<size_t>(table)].parameters.size(), 1u);
+    const std::size_t table = store.find(graph->find_parameter("transformer.wte.weight"))->bucket;
+    BOOST_REQUIRE_EQUAL(store.buckets()[static_cast<std::size_t>(table)].parameters.size(), 1u);
     for (const TimedReduction& one : trainer.reductions())
       if (one.stage == StageId(0) && one.bucket == table) seen.sent = one.sent, seen.bytes = one.bytes;
   });
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(sums_of_the_touched_rows_are_those_of_all) {
         BOOST_TEST(rows.sent <= 4 * 12 * (steps == Steps::accumulated && !layout.parts ? 144u : 72u));
         BOOST_TEST(rows.sent >= 4u * 12u * 20u);
         BOOST_TEST(rows.outcome.losses == all.outcome.losses);
-        for (size_t i = 0; i < rows.outcome.norms.size(); ++i)
+        for (std::size_t i = 0; i < rows.outcome.norms.size(); ++i)
           BOOST_TEST(rows.outcome.norms[i] == all.outcome.norms[i], boost::test_tools::tolerance(1e-6));
         BOOST_TEST((rows.outcome.gradients == all.outcome.gradients));
         std::string worst;

@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
         trainer.step(make_batch(8, 9, 17, 1), 1e-2);
         if (world.rank() != 0) return;
         bytes[shard] = double(trainer.model().memory().peak());
-        size_t all = 0, largest = 0, part = 0;
+        std::size_t all = 0, largest = 0, part = 0;
         for (engine::StageId stage : trainer.model().stages()) {
           const ParameterStore& store = trainer.model().parameters(stage);
           all += store.count();
@@ -41,9 +41,9 @@ BOOST_AUTO_TEST_CASE(memory_falls_as_computed) {
           return;
         }
         const ActiveCount active = count_active(trainer.plan(), 0);
-        const size_t share = all / static_cast<size_t>(layout.data);
-        const auto beside = [&](int blocks) { return share + largest * static_cast<size_t>(blocks); };
-        const size_t weights = std::min(all, beside(active.gathered)), gradients = std::min(all, beside(active.gradients));
+        const std::size_t share = all / static_cast<std::size_t>(layout.data);
+        const auto beside = [&](int blocks) { return share + largest * static_cast<std::size_t>(blocks); };
+        const std::size_t weights = std::min(all, beside(active.gathered)), gradients = std::min(all, beside(active.gradients));
         expected -= 4.0 * double(2 * share + weights + gradients + (gradients < all ? part : 0));  // part: one bucket on its way
         BOOST_TEST(bytes[1] < bytes[0]);
       });
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(evaluation_between_sharded_steps_gives_the_loss_of_one_rank
     });
   }
   BOOST_REQUIRE_EQUAL(losses.size(), 16u);
-  for (size_t i = 4; i < 16; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
+  for (std::size_t i = 4; i < 16; ++i) BOOST_TEST(losses[i] == losses[i % 4], boost::test_tools::tolerance(2e-5));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

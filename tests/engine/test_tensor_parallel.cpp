@@ -34,12 +34,12 @@ TrainerOptions options(int tensor, const std::string& schedule = "1f1b", int pip
 
 std::vector<Batch> batches(int steps) {
   std::vector<Batch> list;
-  for (int i = 0; i < steps; ++i) list.push_back(make_batch(4, 9, 17, static_cast<uint64_t>(i + 1) * 1000, true));
+  for (int i = 0; i < steps; ++i) list.push_back(make_batch(4, 9, 17, static_cast<std::uint64_t>(i + 1) * 1000, true));
   return list;
 }
 
 void check_alike(const Outcome& got, const Outcome& expected) {
-  for (size_t i = 0; i < expected.losses.size(); ++i) {
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
     BOOST_TEST(got.losses.at(i) == expected.losses[i], boost::test_tools::tolerance(2e-4));
     BOOST_TEST(got.norms.at(i) == expected.norms[i], boost::test_tools::tolerance(2e-4));
   }
@@ -75,9 +75,9 @@ BOOST_AUTO_TEST_CASE(parts_of_a_packed_tensor_are_taken_section_by_section_and_m
 }
 
 BOOST_AUTO_TEST_CASE(uneven_stretches_come_in_order_and_make_up_the_whole) {
-  const auto counts = [](int64_t size, int ranks) {
-    std::vector<int64_t> list;
-    int64_t end = 0;
+  const auto counts = [](std::int64_t size, int ranks) {
+    std::vector<std::int64_t> list;
+    std::int64_t end = 0;
     for (int r = 0; r < ranks; ++r) {
       const Stretch one = stretch_of(size, r, ranks);
       BOOST_TEST(one.begin == end);
@@ -87,15 +87,15 @@ BOOST_AUTO_TEST_CASE(uneven_stretches_come_in_order_and_make_up_the_whole) {
     BOOST_TEST(end == size);
     return list;
   };
-  BOOST_TEST(counts(17, 2) == (std::vector<int64_t>{9, 8}), boost::test_tools::per_element());
-  BOOST_TEST(counts(50257, 4) == (std::vector<int64_t>{12565, 12564, 12564, 12564}), boost::test_tools::per_element());
-  BOOST_TEST(counts(8, 4) == (std::vector<int64_t>{2, 2, 2, 2}), boost::test_tools::per_element());
+  BOOST_TEST(counts(17, 2) == (std::vector<std::int64_t>{9, 8}), boost::test_tools::per_element());
+  BOOST_TEST(counts(50257, 4) == (std::vector<std::int64_t>{12565, 12564, 12564, 12564}), boost::test_tools::per_element());
+  BOOST_TEST(counts(8, 4) == (std::vector<std::int64_t>{2, 2, 2, 2}), boost::test_tools::per_element());
   std::vector<float> whole(5 * 3), again(whole.size());
   std::iota(whole.begin(), whole.end(), 0.0f);
   Placement placement{0, 0, 2, {5}, {5, 3}};
   for (placement.rank = 0; placement.rank < 2; ++placement.rank) {
     BOOST_TEST((placement.part() == ops::Shape{placement.rank == 0 ? 3 : 2, 3}));
-    std::vector<float> part(static_cast<size_t>(placement.part().count()));
+    std::vector<float> part(static_cast<std::size_t>(placement.part().count()));
     take_part(placement, whole, part);
     BOOST_TEST(part.front() == (placement.rank == 0 ? 0.0f : 9.0f));
     put_part(placement, part, again);
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_give_the_losses_norms_and_weights_of_
 // A vocabulary of 17 is uneven for 2 and 4 ranks, and so are sequences of 5 tokens, one or two at a time; with one, the last of 4 has none.
 BOOST_AUTO_TEST_CASE(ranks_that_divide_tokens_too_give_the_losses_norms_and_weights_of_one_rank) {
   std::vector<Batch> data;
-  for (int i = 0; i < 5; ++i) data.push_back(make_batch(4, 5, 17, static_cast<uint64_t>(i + 1) * 1000, true));
+  for (int i = 0; i < 5; ++i) data.push_back(make_batch(4, 5, 17, static_cast<std::uint64_t>(i + 1) * 1000, true));
   SmallModel tied = gpt2, rms = gpt2;
   tied.tied = true;
   tied.dropout = 0.2f;
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(logits_that_ranks_put_together_are_those_of_one_rank) {
       ops::Stream stream(shared_device());
       model.parameters(StageId(0)).initialize(stream, 3);
       Evaluator evaluator(model, how, mesh, true);
-      evaluator.on_output = [&](int64_t first, int64_t, std::span<const float> part) {
+      evaluator.on_output = [&](std::int64_t first, std::int64_t, std::span<const float> part) {
         std::ranges::copy(part, logits.begin() + first * 8 * 17);
       };
       const auto result = evaluator.run(batch);
@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(logits_that_ranks_put_together_are_those_of_one_rank) {
   for (const auto& [tensor, sequence_parallel] : {std::pair(2, false), std::pair(4, false), std::pair(2, true)}) {
     const auto got = logits_of(tensor, sequence_parallel, loss);
     BOOST_TEST(loss == expected_loss, boost::test_tools::tolerance(1e-6));
-    for (size_t i = 0; i < expected.size(); ++i) BOOST_REQUIRE_SMALL(got[i] - expected[i], 1e-5f);
+    for (std::size_t i = 0; i < expected.size(); ++i) BOOST_REQUIRE_SMALL(got[i] - expected[i], 1e-5f);
   }
 }
 
@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(what_every_rank_has_stays_equal_bit_for_bit) {
   const auto graph = make_model(gpt2);
   for (const bool sequence_parallel : {false, true}) {
     std::vector<Batch> data;
-    for (int i = 0; i < 4; ++i) data.push_back(make_batch(4, 8, 17, static_cast<uint64_t>(i + 1) * 1000, true));
+    for (int i = 0; i < 4; ++i) data.push_back(make_batch(4, 8, 17, static_cast<std::uint64_t>(i + 1) * 1000, true));
     Outcome ranks[2];
     TrainerOptions how = options(2);
     how.parallel.sequence_parallel = sequence_parallel;

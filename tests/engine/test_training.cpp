@@ -15,9 +15,9 @@ using namespace ppengine::engine::test;
 
 namespace {
 
-std::vector<Batch> batches(int steps, int64_t sequences, bool masked = false) {
+std::vector<Batch> batches(int steps, std::int64_t sequences, bool masked = false) {
   std::vector<Batch> list;
-  for (int i = 0; i < steps; ++i) list.push_back(make_batch(sequences, 9, 17, static_cast<uint64_t>(i + 1) * 1000, masked));
+  for (int i = 0; i < steps; ++i) list.push_back(make_batch(sequences, 9, 17, static_cast<std::uint64_t>(i + 1) * 1000, masked));
   return list;
 }
 
@@ -39,13 +39,13 @@ TrainerOptions options(const std::string& schedule, int pipeline, int stages, in
 class Breaking final : public NodeOp {
  public:
   const char* kind() const override { return "breaking"; }
-  double flops(const Graph&, const Node&, int64_t, int64_t) const override { return 1; }
+  double flops(const Graph&, const Node&, std::int64_t, std::int64_t) const override { return 1; }
   std::unique_ptr<CompiledNode> compile(ops::Device&, const Graph&, const Node& node, const NodePlan&,
                                         const CompileOptions& how) const override {
     struct Compiled final : CompiledNode {
-      size_t bytes;
+      std::size_t bytes;
       int runs = 0;
-      explicit Compiled(size_t all) : bytes(all) {}
+      explicit Compiled(std::size_t all) : bytes(all) {}
       void forward(Emitter& emit) override {
         const BufferId src = emit.input(0), dst = emit.output();
         emit.forward({src}, {dst}, [this, src, dst](const Run& run) {
@@ -62,7 +62,7 @@ class Breaking final : public NodeOp {
       }
     };
     BOOST_REQUIRE(node.inputs.size() == 1);
-    return std::make_unique<Compiled>(static_cast<size_t>(how.batch * how.length) * 8 * sizeof(float));
+    return std::make_unique<Compiled>(static_cast<std::size_t>(how.batch * how.length) * 8 * sizeof(float));
   }
 };
 
@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
     trainer.step(batch, 1e-3);
     trainer.step(batch, 1e-3);
     world.barrier();
-    const size_t allocations = shared_device()->memory().allocations(), lookups = shared_device()->kernels().lookups();
+    const std::size_t allocations = shared_device()->memory().allocations(), lookups = shared_device()->kernels().lookups();
     world.barrier();
     trainer.step(batch, 1e-3);
     trainer.step(batch, 1e-3);
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_steady_step_allocates_nothing_and_looks_up_no_kernel) {
 BOOST_AUTO_TEST_CASE(activation_memory_follows_the_plan_and_not_the_number_of_microbatches) {
   const auto graph = make_model({.layers = 4});
   const auto blocks = [&](const char* schedule, int microbatches) {
-    size_t bytes = 0;
+    std::size_t bytes = 0;
     TrainerOptions how = options(schedule, 4, 4, microbatches);
     how.parallel.balance = Balance::estimated;
     how.parallel.device = shared_device();

@@ -16,7 +16,7 @@ using namespace ppengine::engine::test;
 
 namespace {
 
-constexpr int64_t vocabulary = 11, sequences = 4, length = 6;
+constexpr std::int64_t vocabulary = 11, sequences = 4, length = 6;
 
 std::shared_ptr<const Graph> small_graph() {
   auto graph = std::make_shared<Graph>();
@@ -33,9 +33,9 @@ std::shared_ptr<const Graph> small_graph() {
 
 Batch small_batch(int shift = 0) {
   Batch batch{sequences, length, {{"input_ids", {}, {}}, {"targets", {}, {}}}};
-  for (int64_t i = 0; i < sequences * length; ++i) {
-    batch.inputs[0].tokens.push_back(static_cast<int32_t>((i * 5 + shift) % vocabulary));
-    batch.inputs[1].tokens.push_back(static_cast<int32_t>((i * 5 + shift + 3) % vocabulary));
+  for (std::int64_t i = 0; i < sequences * length; ++i) {
+    batch.inputs[0].tokens.push_back(static_cast<std::int32_t>((i * 5 + shift) % vocabulary));
+    batch.inputs[1].tokens.push_back(static_cast<std::int32_t>((i * 5 + shift + 3) % vocabulary));
   }
   return batch;
 }
@@ -62,9 +62,9 @@ std::string text_of(const std::function<void()>& body) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-int64_t resident_bytes() {
+std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
+  std::int64_t total = 0, resident = 0;
   statm >> total >> resident;
   return resident * sysconf(_SC_PAGESIZE);
 }
@@ -76,7 +76,8 @@ BOOST_AUTO_TEST_SUITE(trust)
 BOOST_AUTO_TEST_CASE(a_token_out_of_range_is_an_error_with_index_and_value) {
   on_ranks(1, [&](comm::Communicator& world) {
     Trainer trainer(small_graph(), {}, world, sequences, length);
-    for (const auto& [input, index, token] : {std::tuple<size_t, size_t, int32_t>{0, 7, 11}, {0, 3, -1}, {1, 9, 11}, {1, 0, 1 << 30}}) {
+    for (const auto& [input, index, token] :
+         {std::tuple<std::size_t, std::size_t, std::int32_t>{0, 7, 11}, {0, 3, -1}, {1, 9, 11}, {1, 0, 1 << 30}}) {
       Batch batch = small_batch();
       batch.inputs[input].tokens[index] = token;
       for (const std::string& text : {text_of([&] { trainer.step(batch, 1e-3); }), text_of([&] { trainer.accumulate(batch); }),
@@ -180,9 +181,9 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_the_steps) {
     Trainer trainer(small_graph(), options, world, sequences, length);
     const Batch batch = small_batch();
     for (int i = 0; i < 300; ++i) trainer.step(batch, 1e-4);
-    const int64_t before = resident_bytes();
+    const std::int64_t before = resident_bytes();
     for (int i = 0; i < 1200; ++i) trainer.step(batch, 1e-4);
-    const int64_t grown = resident_bytes() - before;
+    const std::int64_t grown = resident_bytes() - before;
     BOOST_TEST(grown < (1 << 20), "grown by " << grown << " bytes");
   });
 }

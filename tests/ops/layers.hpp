@@ -37,7 +37,7 @@ std::vector<Made<Op>> every_implementation(Device& device, const Spec& spec) {
 
 inline double tolerance(Type type, double f32 = 2e-6) { return type == Type::f32 ? f32 : 1.0 / 128; }
 
-inline std::string label(const std::string& what, Type type, int64_t rows, int64_t width) {
+inline std::string label(const std::string& what, Type type, std::int64_t rows, std::int64_t width) {
   return what + " " + name_of(type) + " [" + std::to_string(rows) + "," + std::to_string(width) + "]";
 }
 

@@ -36,13 +36,13 @@ inline std::vector<std::shared_ptr<Device>> devices() {
   return {device(), device_without_onednn()};
 }
 
-inline uint16_t to_bf16(float value) {
-  uint32_t bits;
+inline std::uint16_t to_bf16(float value) {
+  std::uint32_t bits;
   std::memcpy(&bits, &value, 4);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
-inline float from_bf16(uint16_t value) {
-  const uint32_t bits = uint32_t(value) << 16;
+inline float from_bf16(std::uint16_t value) {
+  const std::uint32_t bits = std::uint32_t(value) << 16;
   float result;
   std::memcpy(&result, &bits, 4);
   return result;
@@ -51,12 +51,12 @@ inline float from_bf16(uint16_t value) {
 // Values on a device, given and read back as float whatever their type there.
 class Array {
  public:
-  Array(Stream& stream, size_t count, Type type = Type::f32)
-      : stream_(&stream), count_(count), type_(type), buffer_(stream.device_ptr(), std::max<size_t>(count * size_of(type), 4)) {
+  Array(Stream& stream, std::size_t count, Type type = Type::f32)
+      : stream_(&stream), count_(count), type_(type), buffer_(stream.device_ptr(), std::max<std::size_t>(count * size_of(type), 4)) {
     stream.zero(buffer_.data(), buffer_.bytes());
   }
   Array(Stream& stream, const std::vector<float>& values, Type type = Type::f32) : Array(stream, values.size(), type) { set(values); }
-  Array(Stream& stream, const std::vector<int32_t>& values) : Array(stream, values.size(), Type::i32) {
+  Array(Stream& stream, const std::vector<std::int32_t>& values) : Array(stream, values.size(), Type::i32) {
     stream.copy(buffer_.data(), values.data(), values.size() * 4);
     stream.wait();
   }
@@ -67,36 +67,36 @@ class Array {
       stream_->copy(buffer_.data(), values.data(), count_ * 4);
       stream_->wait();
     } else {
-      std::vector<uint16_t> packed(count_);
-      for (size_t i = 0; i < count_; ++i) packed[i] = to_bf16(values[i]);
+      std::vector<std::uint16_t> packed(count_);
+      for (std::size_t i = 0; i < count_; ++i) packed[i] = to_bf16(values[i]);
       stream_->copy(buffer_.data(), packed.data(), count_ * 2);
       stream_->wait();
     }
   }
   std::vector<float> get() const {
     std::vector<float> values(count_);
-    std::vector<uint16_t> packed(type_ == Type::bf16 ? count_ : 0);
+    std::vector<std::uint16_t> packed(type_ == Type::bf16 ? count_ : 0);
     stream_->copy(type_ == Type::f32 ? static_cast<void*>(values.data()) : packed.data(), buffer_.data(), count_ * size_of(type_));
     stream_->wait();
-    for (size_t i = 0; i < packed.size(); ++i) values[i] = from_bf16(packed[i]);
+    for (std::size_t i = 0; i < packed.size(); ++i) values[i] = from_bf16(packed[i]);
     return values;
   }
   void* data() const { return buffer_.data(); }
   float* f32() const { return buffer_.as<float>(); }
-  int32_t* i32() const { return buffer_.as<int32_t>(); }
-  size_t count() const { return count_; }
+  std::int32_t* i32() const { return buffer_.as<std::int32_t>(); }
+  std::size_t count() const { return count_; }
 
  private:
   Stream* stream_;
-  size_t count_;
+  std::size_t count_;
   Type type_;
   Buffer buffer_;
 };
 
 // Uniform in [-scale, scale], the same for the same seed everywhere.
-inline std::vector<float> random_values(size_t count, uint64_t seed, float scale = 1.0f) {
+inline std::vector<float> random_values(std::size_t count, std::uint64_t seed, float scale = 1.0f) {
   std::vector<float> values(count);
-  uint64_t state = seed * 0x9e3779b97f4a7c15ull + 0x632be59bd9b4e019ull;
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15ull + 0x632be59bd9b4e019ull;
   for (float& value : values) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     value = (static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1.0f) * scale;
@@ -127,7 +127,7 @@ void check_close(const std::string& what, const std::vector<float>& actual, cons
 inline std::vector<double> numeric_gradient(const std::function<double(const std::vector<double>&)>& loss, std::vector<double> x,
                                             double step = 1e-5) {
   std::vector<double> gradient(x.size());
-  for (size_t i = 0; i < x.size(); ++i) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
     const double at = x[i];
     x[i] = at + step;
     const double above = loss(x);
@@ -141,7 +141,7 @@ inline std::vector<double> numeric_gradient(const std::function<double(const std
 
 inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
 }
 

@@ -35,7 +35,7 @@ double in_double(ActivationKind kind, double x) {
 void check_each(const std::string& what, const std::vector<float>& actual, const std::vector<float>& expected, double relative,
                 double absolute) {
   BOOST_REQUIRE(actual.size() == expected.size());
-  for (size_t i = 0; i < actual.size(); ++i)
+  for (std::size_t i = 0; i < actual.size(); ++i)
     BOOST_CHECK_MESSAGE(std::abs(double(actual[i]) - expected[i]) <= relative * std::abs(expected[i]) + absolute,
                         what << " at " << i << ": " << actual[i] << ", expected " << expected[i]);
 }
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(equals_pytorch_to_a_few_units_in_the_last_place) {
     for (const auto& [kind, name] : kinds) {
       if (one["kind"] != name) continue;
       const auto values = floats(one["x"]);
-      const ActivationSpec spec{kind, static_cast<int64_t>(values.size())};
+      const ActivationSpec spec{kind, static_cast<std::int64_t>(values.size())};
       for (const auto& [implementation, op] : every_implementation<Activation>(*device(), spec)) {
         const Array x(stream, values), y(stream, values.size()), ones(stream, std::vector<float>(values.size(), 1.0f)),
             slope(stream, values.size());
@@ -66,15 +66,15 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
     for (const auto& [kind, name] : kinds)
-      for (const size_t count : {1, 15, 16, 1000, 5003}) {
+      for (const std::size_t count : {1, 15, 16, 1000, 5003}) {
         const auto x = rounded(random_values(count, count, 6), type), diff = rounded(random_values(count, 2), type);
         std::vector<double> y, gradient;
-        for (size_t i = 0; i < count; ++i) {
+        for (std::size_t i = 0; i < count; ++i) {
           y.push_back(in_double(kind, x[i]));
           gradient.push_back((in_double(kind, x[i] + 1e-5) - in_double(kind, x[i] - 1e-5)) / 2e-5 * diff[i]);
         }
         for (const auto& [implementation, op] :
-             every_implementation<Activation>(*device(), ActivationSpec{kind, static_cast<int64_t>(count), type})) {
+             every_implementation<Activation>(*device(), ActivationSpec{kind, static_cast<std::int64_t>(count), type})) {
           const Array on_x(stream, x, type), on_y(stream, count, type), on_diff(stream, diff, type);
           op->forward(stream, on_x.data(), on_y.data());
           check_close(implementation + name, on_y.get(), y, tolerance(type, 5e-7));
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(huge_inputs_give_no_nan) {
     const Array x(stream, huge), y(stream, 10), diff(stream, std::vector<float>(10, 1.0f));
     op->forward(stream, x.data(), y.data());
     op->backward_input(stream, x.data(), diff.data(), diff.data());
-    for (size_t i = 0; i < 10; ++i) {
+    for (std::size_t i = 0; i < 10; ++i) {
       BOOST_TEST(y.get()[i] == std::max(huge[i], 0.0f), name);
       BOOST_TEST(diff.get()[i] == (huge[i] > 0 ? 1.0f : 0.0f), name);
     }
@@ -111,15 +111,15 @@ BOOST_AUTO_TEST_CASE(gated_silu_equals_finite_differences_also_as_halves_of_one_
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
     for (const auto& [rows, width, stride] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 7, 14}, {5, 33, 33}, {2, 64, 128}, {0, 5, 5}}) {
-      const auto n = static_cast<size_t>(rows * stride), m = static_cast<size_t>(rows * width);
+         {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 1, 1}, {3, 7, 14}, {5, 33, 33}, {2, 64, 128}, {0, 5, 5}}) {
+      const auto n = static_cast<std::size_t>(rows * stride), m = static_cast<std::size_t>(rows * width);
       const bool halves = stride == 2 * width;
       const auto gate = rounded(random_values(n, 1, 5), type), up = halves ? gate : rounded(random_values(n, 2), type);
       const auto diff = rounded(random_values(m, 3), type);
-      const size_t shift = halves ? static_cast<size_t>(width) : 0;
+      const std::size_t shift = halves ? static_cast<std::size_t>(width) : 0;
       std::vector<double> y(m), diff_gate(n), diff_up(n);
-      for (size_t i = 0; i < m; ++i) {
-        const size_t at = i / static_cast<size_t>(width) * static_cast<size_t>(stride) + i % static_cast<size_t>(width);
+      for (std::size_t i = 0; i < m; ++i) {
+        const std::size_t at = i / static_cast<std::size_t>(width) * static_cast<std::size_t>(stride) + i % static_cast<std::size_t>(width);
         const double g = gate[at], u = up[at + shift];
         y[i] = silu_in_double(g) * u;
         diff_gate[at] = (silu_in_double(g + 1e-5) - silu_in_double(g - 1e-5)) / 2e-5 * u * diff[i];
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(gated_silu_equals_finite_differences_also_as_halves_of_one_
       const auto op = GatedSilu::make(*device(), {rows, width, stride, type});
       const Array on_gate(stream, gate, type), on_up(stream, up, type), on_y(stream, m, type), on_diff(stream, diff, type),
           to_gate(stream, n, type), to_up(stream, n, type);
-      const size_t bytes = shift * size_of(type);
+      const std::size_t bytes = shift * size_of(type);
       const auto second = [&](const Array& first, const Array& other) {
         return halves ? static_cast<std::byte*>(first.data()) + bytes : other.data();
       };

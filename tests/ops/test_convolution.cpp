@@ -13,11 +13,12 @@ struct Case {
   ConvolutionSpec spec;
 };
 
-ConvolutionSpec spec_of(int64_t batch, int64_t in, int64_t out, std::vector<int64_t> src, std::vector<int64_t> kernel,
-                        std::vector<int64_t> stride, std::vector<int64_t> padding, std::vector<int64_t> dilation, bool bias = true,
-                        int64_t groups = 1) {
+ConvolutionSpec spec_of(std::int64_t batch, std::int64_t in, std::int64_t out, std::vector<std::int64_t> src,
+                        std::vector<std::int64_t> kernel, std::vector<std::int64_t> stride, std::vector<std::int64_t> padding,
+                        std::vector<std::int64_t> dilation, bool bias = true, std::int64_t groups = 1) {
   ConvolutionSpec spec{batch, in, out, groups, src, {}, kernel, stride, padding, dilation, bias};
-  for (size_t i = 0; i < src.size(); ++i) spec.dst.push_back((src[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1);
+  for (std::size_t i = 0; i < src.size(); ++i)
+    spec.dst.push_back((src[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1);
   return spec;
 }
 
@@ -45,9 +46,9 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-int64_t product(const std::vector<int64_t>& sizes) {
-  int64_t count = 1;
-  for (int64_t one : sizes) count *= one;
+std::int64_t product(const std::vector<std::int64_t>& sizes) {
+  std::int64_t count = 1;
+  for (std::int64_t one : sizes) count *= one;
   return count;
 }
 
@@ -55,24 +56,24 @@ int64_t product(const std::vector<int64_t>& sizes) {
 template <class Body>
 void for_products(const ConvolutionSpec& s, const Body& body) {
   const bool flat = s.src.size() == 1;
-  const auto two = [&](const std::vector<int64_t>& from, int64_t otherwise) {
-    return flat ? std::vector<int64_t>{otherwise, from[0]} : from;
+  const auto two = [&](const std::vector<std::int64_t>& from, std::int64_t otherwise) {
+    return flat ? std::vector<std::int64_t>{otherwise, from[0]} : from;
   };
   const auto src = two(s.src, 1), dst = two(s.dst, 1), kernel = two(s.kernel, 1), stride = two(s.stride, 1), padding = two(s.padding, 0),
              dilation = two(s.dilation, 1);
-  const int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
-  for (int64_t n = 0; n < s.batch; ++n)
-    for (int64_t o = 0; o < s.out_channels; ++o)
-      for (int64_t c = 0; c < in; ++c)
-        for (int64_t y = 0; y < dst[0]; ++y)
-          for (int64_t x = 0; x < dst[1]; ++x)
-            for (int64_t a = 0; a < kernel[0]; ++a)
-              for (int64_t b = 0; b < kernel[1]; ++b) {
-                const int64_t h = y * stride[0] - padding[0] + a * dilation[0], w = x * stride[1] - padding[1] + b * dilation[1];
+  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  for (std::int64_t n = 0; n < s.batch; ++n)
+    for (std::int64_t o = 0; o < s.out_channels; ++o)
+      for (std::int64_t c = 0; c < in; ++c)
+        for (std::int64_t y = 0; y < dst[0]; ++y)
+          for (std::int64_t x = 0; x < dst[1]; ++x)
+            for (std::int64_t a = 0; a < kernel[0]; ++a)
+              for (std::int64_t b = 0; b < kernel[1]; ++b) {
+                const std::int64_t h = y * stride[0] - padding[0] + a * dilation[0], w = x * stride[1] - padding[1] + b * dilation[1];
                 if (h < 0 || w < 0 || h >= src[0] || w >= src[1]) continue;
-                body(static_cast<size_t>(((n * s.in_channels + o / out * in + c) * src[0] + h) * src[1] + w),
-                     static_cast<size_t>(((o * in + c) * kernel[0] + a) * kernel[1] + b),
-                     static_cast<size_t>(((n * s.out_channels + o) * dst[0] + y) * dst[1] + x));
+                body(static_cast<std::size_t>(((n * s.in_channels + o / out * in + c) * src[0] + h) * src[1] + w),
+                     static_cast<std::size_t>(((o * in + c) * kernel[0] + a) * kernel[1] + b),
+                     static_cast<std::size_t>(((n * s.out_channels + o) * dst[0] + y) * dst[1] + x));
               }
 }
 
@@ -82,19 +83,19 @@ BOOST_AUTO_TEST_SUITE(convolution)
 
 BOOST_AUTO_TEST_CASE(every_implementation_equals_the_definition) {
   for (const auto& [what, s] : cases()) {
-    const auto sources = static_cast<size_t>(s.batch * s.in_channels * product(s.src)),
-               results = static_cast<size_t>(s.batch * s.out_channels * product(s.dst));
-    const auto weights = static_cast<size_t>(s.out_channels * s.in_channels / s.groups * product(s.kernel)),
-               outs = static_cast<size_t>(s.out_channels);
+    const auto sources = static_cast<std::size_t>(s.batch * s.in_channels * product(s.src)),
+               results = static_cast<std::size_t>(s.batch * s.out_channels * product(s.dst));
+    const auto weights = static_cast<std::size_t>(s.out_channels * s.in_channels / s.groups * product(s.kernel)),
+               outs = static_cast<std::size_t>(s.out_channels);
     const auto x = random_values(sources, 1), w = random_values(weights, 2), b = random_values(outs, 3), diff = random_values(results, 4);
     const auto before_w = random_values(weights, 5), before_b = random_values(outs, 6);
     std::vector<double> y(results), diff_x(sources), diff_w(weights), diff_b(outs);
-    const size_t per_out = static_cast<size_t>(product(s.dst));
-    for (size_t i = 0; i < results; ++i) {
+    const std::size_t per_out = static_cast<std::size_t>(product(s.dst));
+    for (std::size_t i = 0; i < results; ++i) {
       diff_b[i / per_out % outs] += double(diff[i]);
       if (s.bias) y[i] = double(b[i / per_out % outs]);
     }
-    for_products(s, [&](size_t at, size_t k, size_t to) {
+    for_products(s, [&](std::size_t at, std::size_t k, std::size_t to) {
       y[to] += double(x[at]) * double(w[k]);
       diff_x[at] += double(diff[to]) * double(w[k]);
       diff_w[k] += double(diff[to]) * double(x[at]);
@@ -117,8 +118,8 @@ BOOST_AUTO_TEST_CASE(every_implementation_equals_the_definition) {
       if (s.bias) check_close(name + " diff_b", to_b.get(), diff_b, 2e-6);
       op->backward_weight(stream, on_x.data(), on_diff.data(), added_w.f32(), s.bias ? added_b.f32() : nullptr, true, room.data());
       std::vector<double> sums = diff_w, bias_sums = diff_b;
-      for (size_t i = 0; i < weights; ++i) sums[i] += double(before_w[i]);
-      for (size_t i = 0; i < outs; ++i) bias_sums[i] += double(before_b[i]);
+      for (std::size_t i = 0; i < weights; ++i) sums[i] += double(before_w[i]);
+      for (std::size_t i = 0; i < outs; ++i) bias_sums[i] += double(before_b[i]);
       check_close(name + " added diff_w", added_w.get(), sums, 2e-6);
       if (s.bias) check_close(name + " added diff_b", added_b.get(), bias_sums, 2e-6);
       const auto first = to_y.get();

@@ -14,16 +14,16 @@ using namespace ppengine::ops::support;
 namespace {
 
 struct Case {
-  int64_t m, n, k;
+  std::int64_t m, n, k;
   bool transposed_a, transposed_b, bias, add;
 };
 
 struct Matrices {
   explicit Matrices(const Case& c)
-      : a(random_values(static_cast<size_t>(c.m * c.k), 1)),
-        b(random_values(static_cast<size_t>(c.k * c.n), 2)),
-        bias(random_values(static_cast<size_t>(c.n), 3)),
-        add(random_values(static_cast<size_t>(c.m * c.n), 4)) {}
+      : a(random_values(static_cast<std::size_t>(c.m * c.k), 1)),
+        b(random_values(static_cast<std::size_t>(c.k * c.n), 2)),
+        bias(random_values(static_cast<std::size_t>(c.n), 3)),
+        add(random_values(static_cast<std::size_t>(c.m * c.n), 4)) {}
   std::vector<float> a, b, bias, add;
 };
 
@@ -36,12 +36,12 @@ std::vector<float> product(const Case& c, const Matrices& of) {
 
 std::vector<double> product_in_double(const Case& c, const Matrices& of) {
   std::vector<double> result;
-  for (int64_t m = 0; m < c.m; ++m)
-    for (int64_t n = 0; n < c.n; ++n) {
-      double sum = (c.bias ? of.bias[static_cast<size_t>(n)] : 0) + (c.add ? of.add[static_cast<size_t>(m * c.n + n)] : 0);
-      for (int64_t k = 0; k < c.k; ++k)
-        sum += double(of.a[static_cast<size_t>(c.transposed_a ? k * c.m + m : m * c.k + k)]) *
-               of.b[static_cast<size_t>(c.transposed_b ? n * c.k + k : k * c.n + n)];
+  for (std::int64_t m = 0; m < c.m; ++m)
+    for (std::int64_t n = 0; n < c.n; ++n) {
+      double sum = (c.bias ? of.bias[static_cast<std::size_t>(n)] : 0) + (c.add ? of.add[static_cast<std::size_t>(m * c.n + n)] : 0);
+      for (std::int64_t k = 0; k < c.k; ++k)
+        sum += double(of.a[static_cast<std::size_t>(c.transposed_a ? k * c.m + m : m * c.k + k)]) *
+               of.b[static_cast<std::size_t>(c.transposed_b ? n * c.k + k : k * c.n + n)];
       result.push_back(sum);
     }
   return result;
@@ -61,9 +61,10 @@ BOOST_AUTO_TEST_CASE(every_size_matches_products_in_double) {
   if (missing()) return;
   std::vector<Case> cases;
   for (bool transposed_a : {false, true}) {
-    for (int64_t m = 1; m <= 25; ++m) cases.push_back({m, 33, 17, transposed_a, m % 2 == 0, m % 3 == 0, m % 5 == 0});  // heights of tiles
-    for (int64_t n = 1; n <= 70; n += 3) cases.push_back({13, n, 20, transposed_a, n % 2 == 0, true, true});           // parts of panels
-    for (int64_t k : {1, 7, 8, 9, 15, 16, 31, 383, 384, 385, 800}) cases.push_back({14, 40, k, transposed_a, k % 2 == 0, false, true});
+    for (std::int64_t m = 1; m <= 25; ++m)
+      cases.push_back({m, 33, 17, transposed_a, m % 2 == 0, m % 3 == 0, m % 5 == 0});                              // heights of tiles
+    for (std::int64_t n = 1; n <= 70; n += 3) cases.push_back({13, n, 20, transposed_a, n % 2 == 0, true, true});  // parts of panels
+    for (std::int64_t k : {1, 7, 8, 9, 15, 16, 31, 383, 384, 385, 800}) cases.push_back({14, 40, k, transposed_a, k % 2 == 0, false, true});
     for (bool transposed_b : {false, true}) cases.push_back({300, 1300, 401, transposed_a, transposed_b, true, true});  // several parts
   }
   for (const Case& c : cases)
@@ -88,10 +89,10 @@ BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_in_any_company) {
   const Case all{270, 130, 450, false, true, true, false};
   Matrices of(all);
   const auto together = product(all, of);
-  for (int64_t row : {0, 5, 131, 269}) {
+  for (std::int64_t row : {0, 5, 131, 269}) {
     Matrices alone = of;
     alone.a.assign(of.a.begin() + row * all.k, of.a.begin() + (row + 1) * all.k);
-    alone.add.resize(static_cast<size_t>(all.n));
+    alone.add.resize(static_cast<std::size_t>(all.n));
     const auto one = product({1, all.n, all.k, false, true, true, false}, alone);
     BOOST_TEST(std::equal(one.begin(), one.end(), together.begin() + row * all.n));
   }
@@ -99,13 +100,13 @@ BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_in_any_company) {
 
 BOOST_AUTO_TEST_CASE(rows_are_summed) {
   if (missing()) return;
-  for (int64_t columns : {1, 15, 16, 17, 127, 128, 129, 300})
-    for (int64_t rows : {0, 1, 37})
+  for (std::int64_t columns : {1, 15, 16, 17, 127, 128, 129, 300})
+    for (std::int64_t rows : {0, 1, 37})
       for (bool accumulate : {false, true}) {
-        const auto a = random_values(static_cast<size_t>(rows * columns), 5);
-        std::vector<float> sums(static_cast<size_t>(columns), 2.0f);
+        const auto a = random_values(static_cast<std::size_t>(rows * columns), 5);
+        std::vector<float> sums(static_cast<std::size_t>(columns), 2.0f);
         std::vector<double> expected(sums.size(), accumulate ? 2.0 : 0.0);
-        for (size_t i = 0; i < a.size(); ++i) expected[i % sums.size()] += a[i];
+        for (std::size_t i = 0; i < a.size(); ++i) expected[i % sums.size()] += a[i];
         cpu::sum_rows(a.data(), rows, columns, sums.data(), accumulate);
         check_close("sums", sums, expected, 1e-5);
       }
@@ -116,9 +117,9 @@ BOOST_AUTO_TEST_CASE(products_with_narrow_weights_equal_those_with_widened_ones)
   if (missing()) return;
   for (const WeightStorage& storage :
        {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 20}, {WeightFormat::int4, 64}}) {
-    const int64_t m = 67, n = 45, k = 803;
+    const std::int64_t m = 67, n = 45, k = 803;
     const PackedWeight weight{storage, n, k};
-    const auto a = random_values(static_cast<size_t>(m * k), 1), b = random_values(static_cast<size_t>(n * k), 2);
+    const auto a = random_values(static_cast<std::size_t>(m * k), 1), b = random_values(static_cast<std::size_t>(n * k), 2);
     std::vector<std::byte> packed(weight.bytes());
     pack(weight, b, packed);
     Stream stream(device());
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(products_with_narrow_weights_equal_those_with_widened_ones)
     Array wide(stream, b.size());
     widen(stream, weight, there.data(), wide.f32());
     const auto widened = wide.get();
-    std::vector<float> expected(static_cast<size_t>(m * n)), result(expected.size());
+    std::vector<float> expected(static_cast<std::size_t>(m * n)), result(expected.size());
     cpu::gemm({m, n, k, a.data(), false, widened.data(), true, nullptr, nullptr, expected.data()});
     cpu::gemm({m, n, k, a.data(), false, reinterpret_cast<const float*>(packed.data()), true, nullptr, nullptr, result.data(), &weight});
     check_close(name_of(storage.format), result, as_double(expected), 1e-5);

@@ -8,11 +8,11 @@ using namespace ppengine::ops::support;
 
 namespace {
 
-double loss_in_double(const double* x, size_t classes, int32_t target) {
+double loss_in_double(const double* x, std::size_t classes, std::int32_t target) {
   if (target < 0) return 0;
   const double top = *std::max_element(x, x + classes);
   double total = 0;
-  for (size_t i = 0; i < classes; ++i) total += std::exp(x[i] - top);
+  for (std::size_t i = 0; i < classes; ++i) total += std::exp(x[i] - top);
   return std::log(total) + top - x[target];
 }
 
@@ -20,7 +20,7 @@ struct Results {
   std::vector<float> losses, diff;
 };
 
-Results run(Stream& stream, const CrossEntropySpec& spec, const std::vector<float>& logits, const std::vector<int32_t>& targets,
+Results run(Stream& stream, const CrossEntropySpec& spec, const std::vector<float>& logits, const std::vector<std::int32_t>& targets,
             float weight) {
   const auto op = CrossEntropy::make(stream.device(), spec);
   const Array x(stream, logits, spec.type), t(stream, targets), losses(stream, targets.size()), again(stream, targets.size()),
@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(equals_pytorch_with_masked_rows_and_large_logits) {
   Stream stream(device());
   for (const auto& one : reference("cross_entropy")) {
     const CrossEntropySpec spec{.rows = one["rows"], .classes = one["classes"]};
-    const Results r = run(stream, spec, floats(one["x"]), one["targets"].get<std::vector<int32_t>>(), one["weight"]);
+    const Results r = run(stream, spec, floats(one["x"]), one["targets"].get<std::vector<std::int32_t>>(), one["weight"]);
     check_close("losses", r.losses, floats(one["losses"]), 1e-6);
     check_close("diff", r.diff, floats(one["diff"]), 1e-6);
   }
@@ -51,18 +51,18 @@ BOOST_AUTO_TEST_CASE(equals_pytorch_with_masked_rows_and_large_logits) {
 BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
-    for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{1, 1}, {1, 5}, {9, 17}, {3, 259}, {2, 1030}}) {
-      const auto c = static_cast<size_t>(classes);
-      const auto logits = rounded(random_values(static_cast<size_t>(rows) * c, 1, 5), type);
-      std::vector<int32_t> targets;
-      for (int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -1 : static_cast<int32_t>(row * 7 % classes));
+    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 5}, {9, 17}, {3, 259}, {2, 1030}}) {
+      const auto c = static_cast<std::size_t>(classes);
+      const auto logits = rounded(random_values(static_cast<std::size_t>(rows) * c, 1, 5), type);
+      std::vector<std::int32_t> targets;
+      for (std::int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -1 : static_cast<std::int32_t>(row * 7 % classes));
       std::vector<double> losses;
-      for (size_t row = 0; row < targets.size(); ++row)
+      for (std::size_t row = 0; row < targets.size(); ++row)
         losses.push_back(loss_in_double(as_double(logits).data() + row * c, c, targets[row]));
       const auto diff = numeric_gradient(
           [&](const std::vector<double>& at) {
             double sum = 0;
-            for (size_t row = 0; row < targets.size(); ++row) sum += loss_in_double(at.data() + row * c, c, targets[row]) * 0.5;
+            for (std::size_t row = 0; row < targets.size(); ++row) sum += loss_in_double(at.data() + row * c, c, targets[row]) * 0.5;
             return sum;
           },
           as_double(logits));
@@ -76,16 +76,16 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
     for (const auto& [rows, sizes] :
-         {std::pair<int64_t, std::vector<int64_t>>{1, {1, 1}}, {9, {9, 8}}, {3, {87, 86, 86}}, {5, {515, 515}}}) {
-      int64_t classes = 0;
-      for (int64_t size : sizes) classes += size;
-      const auto logits = rounded(random_values(static_cast<size_t>(rows * classes), 1, 5), type);
-      std::vector<int32_t> targets;
-      for (int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -100 : static_cast<int32_t>(row * 7 % classes));
-      const auto c = static_cast<size_t>(classes);
+         {std::pair<std::int64_t, std::vector<std::int64_t>>{1, {1, 1}}, {9, {9, 8}}, {3, {87, 86, 86}}, {5, {515, 515}}}) {
+      std::int64_t classes = 0;
+      for (std::int64_t size : sizes) classes += size;
+      const auto logits = rounded(random_values(static_cast<std::size_t>(rows * classes), 1, 5), type);
+      std::vector<std::int32_t> targets;
+      for (std::int64_t row = 0; row < rows; ++row) targets.push_back(row % 3 == 1 ? -100 : static_cast<std::int32_t>(row * 7 % classes));
+      const auto c = static_cast<std::size_t>(classes);
       const auto all_losses = [&](const std::vector<double>& at) {
         std::vector<double> losses;
-        for (size_t row = 0; row < targets.size(); ++row) losses.push_back(loss_in_double(at.data() + row * c, c, targets[row]));
+        for (std::size_t row = 0; row < targets.size(); ++row) losses.push_back(loss_in_double(at.data() + row * c, c, targets[row]));
         return losses;
       };
       const auto x = as_double(logits);
@@ -104,10 +104,10 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
       const Array t(stream, targets);
       std::vector<Rank> ranks;
       std::vector<float> figures;
-      int64_t first = 0;
-      for (int64_t size : sizes) {
+      std::int64_t first = 0;
+      for (std::int64_t size : sizes) {
         std::vector<float> part;
-        for (int64_t row = 0; row < rows; ++row)
+        for (std::int64_t row = 0; row < rows; ++row)
           part.insert(part.end(), logits.begin() + row * classes + first, logits.begin() + row * classes + first + size);
         const SplitCrossEntropySpec spec{rows, size, first, classes, static_cast<int>(sizes.size()), type};
         ranks.push_back({SplitCrossEntropy::make(stream.device(), spec), Array(stream, part, type), Array(stream, part.size(), type)});
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
       const Array all(stream, figures), losses(stream, targets.size());
       std::vector<float> diff(logits.size()), first_losses;
       first = 0;
-      for (size_t r = 0; r < ranks.size(); ++r) {
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
         Rank& rank = ranks[r];
         rank.op->join(stream, rank.logits.data(), t.i32(), all.f32(), 0.0f, losses.f32(), nullptr);
         const auto without = losses.get();
@@ -131,7 +131,8 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
         BOOST_TEST((without == first_losses), "all ranks have the same bits");
         const auto part = rank.diff.get();
         BOOST_TEST((rank.logits.get() == part), "in place gives the same bits");
-        for (int64_t row = 0; row < rows; ++row) std::copy_n(part.begin() + row * sizes[r], sizes[r], diff.begin() + row * classes + first);
+        for (std::int64_t row = 0; row < rows; ++row)
+          std::copy_n(part.begin() + row * sizes[r], sizes[r], diff.begin() + row * classes + first);
         first += sizes[r];
       }
       check_close(label("losses", type, rows, classes), first_losses, all_losses(x), 1e-6);
@@ -141,21 +142,21 @@ BOOST_AUTO_TEST_CASE(parts_of_the_classes_put_together_equal_finite_differences)
 
 BOOST_AUTO_TEST_CASE(a_vocabulary_of_50257_and_magnitudes_of_1e4_are_stable) {
   Stream stream(device());
-  constexpr size_t classes = 50257;
+  constexpr std::size_t classes = 50257;
   for (const float scale : {1.0f, 1e4f}) {
     const auto logits = random_values(2 * classes, 8, scale);
-    const std::vector<int32_t> targets{50256, 17};
+    const std::vector<std::int32_t> targets{50256, 17};
     const Results r = run(stream, {2, classes}, logits, targets, 1.0f);
     const auto x = as_double(logits);
-    for (size_t row = 0; row < 2; ++row) {
+    for (std::size_t row = 0; row < 2; ++row) {
       const double expected = loss_in_double(x.data() + row * classes, classes, targets[row]);
       BOOST_TEST(std::abs(r.losses[row] - expected) <= 1e-6 * std::max(1.0, expected));
       double sum = 0, largest = 0;
       const double top = *std::max_element(x.begin() + row * classes, x.begin() + (row + 1) * classes);
       double total = 0;
-      for (size_t i = 0; i < classes; ++i) total += std::exp(x[row * classes + i] - top);
-      for (size_t i = 0; i < classes; ++i) {
-        const double p = std::exp(x[row * classes + i] - top) / total - (static_cast<int32_t>(i) == targets[row] ? 1 : 0);
+      for (std::size_t i = 0; i < classes; ++i) total += std::exp(x[row * classes + i] - top);
+      for (std::size_t i = 0; i < classes; ++i) {
+        const double p = std::exp(x[row * classes + i] - top) / total - (static_cast<std::int32_t>(i) == targets[row] ? 1 : 0);
         largest = ppengine::test::worse(largest, std::abs(r.diff[row * classes + i] - p) / (std::abs(p) + 1e-7));
         sum += r.diff[row * classes + i];
       }

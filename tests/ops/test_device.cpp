@@ -61,7 +61,7 @@ BOOST_FIXTURE_TEST_CASE(a_word_stands_for_all_gpus_of_a_kind_and_a_number_for_on
 BOOST_FIXTURE_TEST_CASE(an_event_is_behind_all_that_was_submitted_before_it_and_another_stream_waits_for_it, ThreeGpus) {
   const auto device = Device::open("standin:0");
   Stream first(device), second(device);
-  constexpr size_t count = 1 << 22;
+  constexpr std::size_t count = 1 << 22;
   const Buffer a(device, count * sizeof(float)), b(device, count * sizeof(float)), c(device, count * sizeof(float));
   std::vector<float> in(count), out(count);
   for (int round = 1; round <= 5; ++round) {
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(copies_leave_no_memory_behind) {
     }
   };
   copy_often(1000);
-  const size_t before = mallinfo2().uordblks;
+  const std::size_t before = mallinfo2().uordblks;
   copy_often(10000);
   BOOST_TEST(mallinfo2().uordblks < before + 50000);
 }
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(the_compiler_for_nvidia_is_told_the_first_ptx_that_has_the_
 BOOST_AUTO_TEST_CASE(copies_happen_in_order_and_memory_is_counted) {
   auto device = Device::open("cpu");
   Stream stream(device);
-  const size_t before = device->memory().bytes();
+  const std::size_t before = device->memory().bytes();
   {
     Buffer a(device, 400), b(device, 400);
     BOOST_TEST(device->memory().bytes() == before + 800);

@@ -12,36 +12,36 @@ BOOST_AUTO_TEST_CASE(results_and_gradients_equal_the_definition) {
   if (!device()->onednn()) return;
   Stream stream(device());
   for (const auto& [samples, channels, groups, places] :
-       {std::array<int64_t, 4>{1, 2, 1, 1}, {3, 6, 3, 1}, {2, 6, 2, 7}, {4, 4, 4, 64}, {2, 33, 11, 70}, {5, 3, 1, 17}}) {
+       {std::array<std::int64_t, 4>{1, 2, 1, 1}, {3, 6, 3, 1}, {2, 6, 2, 7}, {4, 4, 4, 64}, {2, 33, 11, 70}, {5, 3, 1, 17}}) {
     const GroupNormSpec spec{samples, channels, groups, places, 1e-3f};
     const auto op = GroupNorm::make(*device(), spec);
     BOOST_REQUIRE(op);
-    const auto count = static_cast<size_t>(samples * channels * places), c = static_cast<size_t>(channels);
-    const size_t of_group = count / static_cast<size_t>(samples * groups);
+    const auto count = static_cast<std::size_t>(samples * channels * places), c = static_cast<std::size_t>(channels);
+    const std::size_t of_group = count / static_cast<std::size_t>(samples * groups);
     const auto x = random_values(count, 1), gamma = random_values(c, 2), beta = random_values(c, 3), diff = random_values(count, 4);
-    const auto channel = [&](size_t i) { return i / static_cast<size_t>(places) % c; };
+    const auto channel = [&](std::size_t i) { return i / static_cast<std::size_t>(places) % c; };
     const auto normal = [&](const std::vector<double>& at) {
       std::vector<double> y(count);
-      for (size_t begin = 0; begin < count; begin += of_group) {
+      for (std::size_t begin = 0; begin < count; begin += of_group) {
         double mean = 0, variance = 0;
-        for (size_t i = begin; i < begin + of_group; ++i) mean += at[i] / double(of_group);
-        for (size_t i = begin; i < begin + of_group; ++i) variance += (at[i] - mean) * (at[i] - mean) / double(of_group);
-        for (size_t i = begin; i < begin + of_group; ++i) y[i] = (at[i] - mean) / std::sqrt(variance + double(spec.epsilon));
+        for (std::size_t i = begin; i < begin + of_group; ++i) mean += at[i] / double(of_group);
+        for (std::size_t i = begin; i < begin + of_group; ++i) variance += (at[i] - mean) * (at[i] - mean) / double(of_group);
+        for (std::size_t i = begin; i < begin + of_group; ++i) y[i] = (at[i] - mean) / std::sqrt(variance + double(spec.epsilon));
       }
       return y;
     };
     const auto forward = [&](const std::vector<double>& at) {
       std::vector<double> y = normal(at);
-      for (size_t i = 0; i < count; ++i) y[i] = y[i] * double(gamma[channel(i)]) + double(beta[channel(i)]);
+      for (std::size_t i = 0; i < count; ++i) y[i] = y[i] * double(gamma[channel(i)]) + double(beta[channel(i)]);
       return y;
     };
     const auto gradient = numeric_gradient([&](const auto& at) { return dot(forward(at), as_double(diff)); }, as_double(x));
     const auto x_hat = normal(as_double(x));
     std::vector<double> diff_gamma(c), diff_beta(c);
-    for (size_t i = 0; i < count; ++i) diff_gamma[channel(i)] += double(diff[i]) * x_hat[i], diff_beta[channel(i)] += double(diff[i]);
+    for (std::size_t i = 0; i < count; ++i) diff_gamma[channel(i)] += double(diff[i]) * x_hat[i], diff_beta[channel(i)] += double(diff[i]);
     const Array on_x(stream, x), on_gamma(stream, gamma), on_beta(stream, beta), on_diff(stream, diff), y(stream, count),
         diff_x(stream, count), got_gamma(stream, c), got_beta(stream, c);
-    const auto of_groups = static_cast<size_t>(samples * groups), rows = static_cast<size_t>(samples * channels);
+    const auto of_groups = static_cast<std::size_t>(samples * groups), rows = static_cast<std::size_t>(samples * channels);
     const Array mean(stream, of_groups), rstd(stream, of_groups), sums(stream, rows), products(stream, rows);
     op->forward(stream, on_x.f32(), on_gamma.f32(), on_beta.f32(), y.f32(), mean.f32(), rstd.f32());
     op->backward(stream, on_diff.f32(), on_x.f32(), mean.f32(), rstd.f32(), on_gamma.f32(), diff_x.f32(), sums.f32(), products.f32());

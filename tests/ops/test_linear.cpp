@@ -9,18 +9,18 @@ using namespace ppengine::ops::support;
 namespace {
 
 // W as [in,out], from either layout.
-double weight_at(const LinearSpec& spec, const std::vector<double>& w, int64_t i, int64_t o) {
-  return w[static_cast<size_t>(spec.layout == WeightLayout::out_in ? o * spec.in + i : i * spec.out + o)];
+double weight_at(const LinearSpec& spec, const std::vector<double>& w, std::int64_t i, std::int64_t o) {
+  return w[static_cast<std::size_t>(spec.layout == WeightLayout::out_in ? o * spec.in + i : i * spec.out + o)];
 }
 
 std::vector<double> reference_forward(const LinearSpec& spec, const std::vector<double>& src, const std::vector<double>& w,
                                       const std::vector<double>& bias, const std::vector<double>& residual) {
-  std::vector<double> dst(static_cast<size_t>(spec.rows * spec.out));
-  for (int64_t r = 0; r < spec.rows; ++r)
-    for (int64_t o = 0; o < spec.out; ++o) {
-      const auto at = static_cast<size_t>(r * spec.out + o);
-      double sum = (spec.bias ? bias[static_cast<size_t>(o)] : 0) + (spec.residual ? residual[at] : 0);
-      for (int64_t i = 0; i < spec.in; ++i) sum += src[static_cast<size_t>(r * spec.in + i)] * weight_at(spec, w, i, o);
+  std::vector<double> dst(static_cast<std::size_t>(spec.rows * spec.out));
+  for (std::int64_t r = 0; r < spec.rows; ++r)
+    for (std::int64_t o = 0; o < spec.out; ++o) {
+      const auto at = static_cast<std::size_t>(r * spec.out + o);
+      double sum = (spec.bias ? bias[static_cast<std::size_t>(o)] : 0) + (spec.residual ? residual[at] : 0);
+      for (std::int64_t i = 0; i < spec.in; ++i) sum += src[static_cast<std::size_t>(r * spec.in + i)] * weight_at(spec, w, i, o);
       dst[at] = sum;
     }
   return dst;
@@ -28,28 +28,29 @@ std::vector<double> reference_forward(const LinearSpec& spec, const std::vector<
 
 struct Data {
   explicit Data(const LinearSpec& spec, float scale = 1.0f)
-      : src(rounded(random_values(static_cast<size_t>(spec.rows * spec.in), 1, scale), spec.type)),
-        weight(rounded(random_values(static_cast<size_t>(spec.in * spec.out), 2), spec.type)),
-        bias(rounded(random_values(static_cast<size_t>(spec.out), 3), spec.type)),
-        residual(rounded(random_values(static_cast<size_t>(spec.rows * spec.out), 4, scale), spec.type)),
-        diff_dst(rounded(random_values(static_cast<size_t>(spec.rows * spec.out), 5, scale), spec.type)),
-        add(rounded(random_values(static_cast<size_t>(spec.rows * spec.in), 6, scale), spec.type)) {}
+      : src(rounded(random_values(static_cast<std::size_t>(spec.rows * spec.in), 1, scale), spec.type)),
+        weight(rounded(random_values(static_cast<std::size_t>(spec.in * spec.out), 2), spec.type)),
+        bias(rounded(random_values(static_cast<std::size_t>(spec.out), 3), spec.type)),
+        residual(rounded(random_values(static_cast<std::size_t>(spec.rows * spec.out), 4, scale), spec.type)),
+        diff_dst(rounded(random_values(static_cast<std::size_t>(spec.rows * spec.out), 5, scale), spec.type)),
+        add(rounded(random_values(static_cast<std::size_t>(spec.rows * spec.in), 6, scale), spec.type)) {}
   std::vector<float> src, weight, bias, residual, diff_dst, add;
 };
 
 // The gradients, written out: diff_src = diff_dst·Wᵀ + add, diff_W = srcᵀ·diff_dst, diff_bias = column sums.
 struct Gradients {
-  Gradients(const LinearSpec& spec, const Data& d) : src(as_double(d.add)), weight(d.weight.size()), bias(static_cast<size_t>(spec.out)) {
+  Gradients(const LinearSpec& spec, const Data& d)
+      : src(as_double(d.add)), weight(d.weight.size()), bias(static_cast<std::size_t>(spec.out)) {
     if (!spec.add_diff_src) std::fill(src.begin(), src.end(), 0.0);
     const auto w = as_double(d.weight);
-    for (int64_t r = 0; r < spec.rows; ++r)
-      for (int64_t o = 0; o < spec.out; ++o) {
-        const double dy = d.diff_dst[static_cast<size_t>(r * spec.out + o)];
-        bias[static_cast<size_t>(o)] += dy;
-        for (int64_t i = 0; i < spec.in; ++i) {
-          src[static_cast<size_t>(r * spec.in + i)] += dy * weight_at(spec, w, i, o);
-          weight[static_cast<size_t>(spec.layout == WeightLayout::out_in ? o * spec.in + i : i * spec.out + o)] +=
-              dy * d.src[static_cast<size_t>(r * spec.in + i)];
+    for (std::int64_t r = 0; r < spec.rows; ++r)
+      for (std::int64_t o = 0; o < spec.out; ++o) {
+        const double dy = d.diff_dst[static_cast<std::size_t>(r * spec.out + o)];
+        bias[static_cast<std::size_t>(o)] += dy;
+        for (std::int64_t i = 0; i < spec.in; ++i) {
+          src[static_cast<std::size_t>(r * spec.in + i)] += dy * weight_at(spec, w, i, o);
+          weight[static_cast<std::size_t>(spec.layout == WeightLayout::out_in ? o * spec.in + i : i * spec.out + o)] +=
+              dy * d.src[static_cast<std::size_t>(r * spec.in + i)];
         }
       }
   }
@@ -99,7 +100,7 @@ void check_on(const std::shared_ptr<Device>& device, const LinearSpec& spec, dou
 BOOST_AUTO_TEST_SUITE(linear)
 
 BOOST_AUTO_TEST_CASE(every_size_layout_and_extra_matches_products_in_double) {
-  const int64_t sizes[][3] = {{1, 1, 1}, {1, 48, 33}, {0, 16, 8}, {3, 5, 7}, {64, 64, 64}, {65, 63, 67}, {130, 96, 200}, {4, 256, 17}};
+  const std::int64_t sizes[][3] = {{1, 1, 1}, {1, 48, 33}, {0, 16, 8}, {3, 5, 7}, {64, 64, 64}, {65, 63, 67}, {130, 96, 200}, {4, 256, 17}};
   for (const auto& device : devices())
     for (const auto& [rows, in, out] : sizes)
       for (auto layout : {WeightLayout::out_in, WeightLayout::in_out})
@@ -128,7 +129,7 @@ BOOST_AUTO_TEST_CASE(equals_pytorch) {
 BOOST_AUTO_TEST_CASE(bf16_is_close_to_f32) {
   for (const auto& device : devices())
     for (auto layout : {WeightLayout::out_in, WeightLayout::in_out})
-      for (int64_t rows : {1, 67}) {
+      for (std::int64_t rows : {1, 67}) {
         check_on(device, {rows, 96, 80, layout, true, false, false, Type::bf16}, 5e-3);
         check_on(device, {rows, 33, 50, layout, true, true, true, Type::bf16}, 5e-3);
       }
@@ -164,12 +165,12 @@ BOOST_AUTO_TEST_CASE(calls_queued_on_different_memory_do_not_mix) {
       auto values = d.src;
       for (float& value : values) value *= float(i);
       src.emplace_back(stream, values);
-      dst.emplace_back(stream, size_t(8 * 16));
+      dst.emplace_back(stream, std::size_t(8 * 16));
     }
     stream.wait();
-    for (size_t i = 0; i < src.size(); ++i) op->forward(stream, src[i].data(), weight.data(), nullptr, nullptr, dst[i].data());
+    for (std::size_t i = 0; i < src.size(); ++i) op->forward(stream, src[i].data(), weight.data(), nullptr, nullptr, dst[i].data());
     const auto one = reference_forward(spec, as_double(d.src), as_double(d.weight), {}, {});
-    for (size_t i = 0; i < src.size(); ++i) {
+    for (std::size_t i = 0; i < src.size(); ++i) {
       auto expected = one;
       for (double& value : expected) value *= double(i);
       check_close("call " + std::to_string(i), dst[i].get(), expected, 1e-5);
@@ -187,7 +188,7 @@ BOOST_AUTO_TEST_CASE(repeated_runs_allocate_nothing_and_give_the_same_bits) {
     Array dst(stream, d.residual.size()), diff_src(stream, d.src.size()), diff_weight(stream, d.weight.size()),
         diff_bias(stream, d.bias.size());
     std::vector<float> first[4];
-    size_t allocations = 0, lookups = 0;
+    std::size_t allocations = 0, lookups = 0;
     for (int run = 0; run < 5; ++run) {
       op->forward(stream, src.data(), weight.data(), bias.data(), residual.data(), dst.data());
       op->backward_input(stream, diff_dst.data(), weight.data(), src.data(), diff_src.data());

@@ -10,17 +10,17 @@ using namespace ppengine::ops::support;
 namespace {
 
 // The offset of element `index` (counted densely over `shape`) in a tensor whose dimensions of size 1 are repeated.
-int64_t offset(const Tensor& tensor, std::array<int64_t, 4> at) {
-  int64_t sum = 0;
+std::int64_t offset(const Tensor& tensor, std::array<std::int64_t, 4> at) {
+  std::int64_t sum = 0;
   for (int i = 0; i < tensor.shape.rank(); ++i)
-    if (tensor.shape[i] != 1) sum += at[at.size() - size_t(tensor.shape.rank()) + size_t(i)] * tensor.strides[i];
+    if (tensor.shape[i] != 1) sum += at[at.size() - std::size_t(tensor.shape.rank()) + std::size_t(i)] * tensor.strides[i];
   return sum;
 }
 
-size_t extent(const Tensor& tensor) {
-  int64_t last = 0;
+std::size_t extent(const Tensor& tensor) {
+  std::int64_t last = 0;
   for (int i = 0; i < tensor.shape.rank(); ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
-  return tensor.count() == 0 ? 0 : size_t(last + 1);
+  return tensor.count() == 0 ? 0 : std::size_t(last + 1);
 }
 
 Tensor strided(Type type, const Shape& shape, const Shape& strides) {
@@ -40,15 +40,15 @@ void check_on(const std::shared_ptr<Device>& device, const MatmulSpec& spec, dou
     op->run(stream, a_array.data(), b_array.data(), c_array.data());
     auto expected = as_double(c);
     const int rank = spec.c.shape.rank();
-    const auto size = [&](int i) { return i < 4 - rank ? int64_t{1} : spec.c.shape[i - 4 + rank]; };
-    for (int64_t i = 0; i < size(0); ++i)
-      for (int64_t j = 0; j < size(1); ++j)
-        for (int64_t m = 0; m < size(2); ++m)
-          for (int64_t n = 0; n < size(3); ++n) {
+    const auto size = [&](int i) { return i < 4 - rank ? std::int64_t{1} : spec.c.shape[i - 4 + rank]; };
+    for (std::int64_t i = 0; i < size(0); ++i)
+      for (std::int64_t j = 0; j < size(1); ++j)
+        for (std::int64_t m = 0; m < size(2); ++m)
+          for (std::int64_t n = 0; n < size(3); ++n) {
             double sum = 0;
-            for (int64_t k = 0; k < spec.a.shape.back(); ++k)
-              sum += double(a[size_t(offset(spec.a, {i, j, m, k}))]) * double(b[size_t(offset(spec.b, {i, j, k, n}))]);
-            double& to = expected[size_t(offset(spec.c, {i, j, m, n}))];
+            for (std::int64_t k = 0; k < spec.a.shape.back(); ++k)
+              sum += double(a[std::size_t(offset(spec.a, {i, j, m, k}))]) * double(b[std::size_t(offset(spec.b, {i, j, k, n}))]);
+            double& to = expected[std::size_t(offset(spec.c, {i, j, m, n}))];
             to = spec.alpha * sum + (spec.accumulate ? to : 0.0);
           }
     check_close("c", c_array.get(), expected, tolerance);

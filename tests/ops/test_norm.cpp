@@ -18,7 +18,7 @@ struct Results {
 };
 
 Values random(const NormSpec& spec, float scale = 1.0f) {
-  const auto n = static_cast<size_t>(spec.rows * spec.width), w = static_cast<size_t>(spec.width);
+  const auto n = static_cast<std::size_t>(spec.rows * spec.width), w = static_cast<std::size_t>(spec.width);
   return {rounded(random_values(n, 1, scale), spec.type), rounded(random_values(w, 2), spec.type), rounded(random_values(w, 3), spec.type),
           rounded(random_values(n, 4), spec.type), rounded(random_values(n, 5), spec.type)};
 }
@@ -28,7 +28,7 @@ Results run(Norm& norm, Stream& stream, const NormSpec& spec, const Values& v, b
   const Array x(stream, v.x, spec.type), gamma(stream, v.gamma, spec.type), beta(stream, v.beta, spec.type),
       diff(stream, v.diff, spec.type), add(stream, v.add.empty() ? std::vector<float>(v.x.size()) : v.add, spec.type);
   const Array y(stream, v.x.size(), spec.type), diff_x(stream, v.x.size(), spec.type);
-  const Array mean(stream, static_cast<size_t>(spec.rows)), rstd(stream, static_cast<size_t>(spec.rows));
+  const Array mean(stream, static_cast<std::size_t>(spec.rows)), rstd(stream, static_cast<std::size_t>(spec.rows));
   const Array diff_gamma(stream, std::vector<float>(v.gamma.size(), 1.0f)), diff_beta(stream, std::vector<float>(v.gamma.size(), 1.0f));
   norm.forward(stream, x.data(), gamma.data(), spec.bias ? beta.data() : nullptr, y.data(), mean.f32(), rstd.f32());
   norm.backward_input(stream, x.data(), diff.data(), gamma.data(), mean.f32(), rstd.f32(), spec.add_diff_src ? add.data() : nullptr,
@@ -41,15 +41,15 @@ Results run(Norm& norm, Stream& stream, const NormSpec& spec, const Values& v, b
 std::vector<double> forward_in_double(const NormSpec& spec, const std::vector<double>& x, const std::vector<double>& gamma,
                                       const std::vector<double>& beta) {
   std::vector<double> y(x.size());
-  const auto width = static_cast<size_t>(spec.width);
-  for (size_t row = 0; row < static_cast<size_t>(spec.rows); ++row) {
+  const auto width = static_cast<std::size_t>(spec.width);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(spec.rows); ++row) {
     const double* from = x.data() + row * width;
     double mean = 0, variance = 0;
     if (spec.kind == NormKind::layer)
-      for (size_t i = 0; i < width; ++i) mean += from[i] / static_cast<double>(width);
-    for (size_t i = 0; i < width; ++i) variance += (from[i] - mean) * (from[i] - mean) / static_cast<double>(width);
+      for (std::size_t i = 0; i < width; ++i) mean += from[i] / static_cast<double>(width);
+    for (std::size_t i = 0; i < width; ++i) variance += (from[i] - mean) * (from[i] - mean) / static_cast<double>(width);
     const double r = 1 / std::sqrt(variance + spec.epsilon);
-    for (size_t i = 0; i < width; ++i) y[row * width + i] = (from[i] - mean) * r * gamma[i] + (spec.bias ? beta[i] : 0);
+    for (std::size_t i = 0; i < width; ++i) y[row * width + i] = (from[i] - mean) * r * gamma[i] + (spec.bias ? beta[i] : 0);
   }
   return y;
 }
@@ -60,7 +60,7 @@ void check_against_finite_differences(const NormSpec& spec) {
   const auto y = forward_in_double(spec, x, gamma, beta);
   auto diff_x = numeric_gradient([&](const auto& at) { return dot(forward_in_double(spec, at, gamma, beta), diff); }, x);
   if (spec.add_diff_src)
-    for (size_t i = 0; i < diff_x.size(); ++i) diff_x[i] += v.add[i];
+    for (std::size_t i = 0; i < diff_x.size(); ++i) diff_x[i] += v.add[i];
   auto diff_gamma = numeric_gradient([&](const auto& at) { return dot(forward_in_double(spec, x, at, beta), diff); }, gamma);
   auto diff_beta = numeric_gradient([&](const auto& at) { return dot(forward_in_double(spec, x, gamma, at), diff); }, beta);
   for (double& value : diff_gamma) value += 1;
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(equals_pytorch) {
 
 BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes_and_one_row) {
   for (const Type type : {Type::f32, Type::bf16})
-    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {1, 33}, {7, 17}, {5, 64}, {3, 131}})
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 33}, {7, 17}, {5, 64}, {3, 131}})
       for (const bool add : {false, true}) {
         check_against_finite_differences(
             {.kind = NormKind::layer, .rows = rows, .width = width, .bias = !add, .add_diff_src = add, .type = type});

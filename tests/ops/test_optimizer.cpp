@@ -14,7 +14,7 @@ class Run {
   Run(Stream& stream, const nlohmann::json& one)
       : stream_(stream),
         one_(one),
-        count_(static_cast<int64_t>(one["start"].size())),
+        count_(static_cast<std::int64_t>(one["start"].size())),
         parameter_(stream, floats(one["start"])),
         first_(stream, parameter_.count()),
         second_(stream, parameter_.count()),
@@ -41,7 +41,7 @@ class Run {
  private:
   Stream& stream_;
   const nlohmann::json& one_;
-  int64_t count_, steps_ = 0;
+  std::int64_t count_, steps_ = 0;
   Array parameter_, first_, second_, copy_;
 };
 
@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(equals_torch_optim_step_by_step) {
   Stream stream(device());
   for (const auto& one : reference("optimizer")) {
     Run plain(stream, one), scaled(stream, one);
-    for (size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < 3; ++i) {
       auto gradient = floats(one["gradients"][i]);
       plain.step(gradient, 1.0f, false);
       check_close(one["name"].get<std::string>() + " step " + std::to_string(i + 1), plain.parameter(), floats(one["after"][i]), 3e-7);

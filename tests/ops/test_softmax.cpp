@@ -8,13 +8,13 @@ using namespace ppengine::ops::support;
 
 namespace {
 
-std::vector<double> softmax_in_double(const std::vector<double>& x, size_t width) {
+std::vector<double> softmax_in_double(const std::vector<double>& x, std::size_t width) {
   std::vector<double> y(x.size());
-  for (size_t row = 0; row * width < x.size(); ++row) {
+  for (std::size_t row = 0; row * width < x.size(); ++row) {
     double top = -1e300, total = 0;
-    for (size_t i = 0; i < width; ++i) top = std::max(top, x[row * width + i]);
-    for (size_t i = 0; i < width; ++i) total += y[row * width + i] = std::exp(x[row * width + i] - top);
-    for (size_t i = 0; i < width; ++i) y[row * width + i] /= total;
+    for (std::size_t i = 0; i < width; ++i) top = std::max(top, x[row * width + i]);
+    for (std::size_t i = 0; i < width; ++i) total += y[row * width + i] = std::exp(x[row * width + i] - top);
+    for (std::size_t i = 0; i < width; ++i) y[row * width + i] /= total;
   }
   return y;
 }
@@ -38,8 +38,8 @@ BOOST_AUTO_TEST_CASE(equals_pytorch_also_for_large_magnitudes) {
 BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
   Stream stream(device());
   for (const Type type : {Type::f32, Type::bf16})
-    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {1, 19}, {6, 16}, {3, 65}, {2, 130}}) {
-      const auto n = static_cast<size_t>(rows * width), w = static_cast<size_t>(width);
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 19}, {6, 16}, {3, 65}, {2, 130}}) {
+      const auto n = static_cast<std::size_t>(rows * width), w = static_cast<std::size_t>(width);
       const auto x = rounded(random_values(n, 1, 4), type), diff = rounded(random_values(n, 2), type);
       const auto expected = softmax_in_double(as_double(x), w);
       const auto gradient = numeric_gradient([&](const auto& at) { return dot(softmax_in_double(at, w), as_double(diff)); }, as_double(x));
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(gradients_equal_finite_differences_at_odd_sizes) {
 
 BOOST_AUTO_TEST_CASE(no_rows_are_fine) {
   Stream stream(device());
-  const Array nothing(stream, size_t{0}), kept(stream, std::vector<float>{1, 2});
+  const Array nothing(stream, std::size_t{0}), kept(stream, std::vector<float>{1, 2});
   const auto op = Softmax::make(*device(), {.rows = 0, .width = 4});
   op->forward(stream, nothing.data(), nothing.data());
   op->backward_input(stream, nothing.data(), nothing.data(), nothing.data());

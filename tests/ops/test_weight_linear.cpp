@@ -19,9 +19,9 @@ std::vector<double> stored_values(const PackedWeight& weight, const std::vector<
   if (weight.storage.format == WeightFormat::f32) return stored;
   if (weight.storage.format == WeightFormat::int4) {
     const auto bf16 = [](double value) { return as_double(rounded({static_cast<float>(value)}, Type::bf16))[0]; };
-    const int64_t group = weight.storage.group > 0 ? weight.storage.group : 32;
-    for (int64_t row = 0; row < weight.out; ++row)
-      for (int64_t first = 0; first < weight.in; first += group) {
+    const std::int64_t group = weight.storage.group > 0 ? weight.storage.group : 32;
+    for (std::int64_t row = 0; row < weight.out; ++row)
+      for (std::int64_t first = 0; first < weight.in; first += group) {
         const auto begin = stored.begin() + row * weight.in + first, end = begin + std::min(group, weight.in - first);
         const double least = *std::min_element(begin, end), step = bf16((*std::max_element(begin, end) - least) / 15), zero = bf16(least);
         for (auto value = begin; value != end; ++value)
@@ -29,14 +29,15 @@ std::vector<double> stored_values(const PackedWeight& weight, const std::vector<
       }
     return stored;
   }
-  const int64_t group = weight.storage.group > 0 ? std::min(weight.storage.group, weight.in) : weight.in;
-  for (int64_t row = 0; row < weight.out; ++row)
-    for (int64_t first = 0; first < weight.in; first += group) {
+  const std::int64_t group = weight.storage.group > 0 ? std::min(weight.storage.group, weight.in) : weight.in;
+  for (std::int64_t row = 0; row < weight.out; ++row)
+    for (std::int64_t first = 0; first < weight.in; first += group) {
       double largest = 0;
-      const int64_t last = std::min(first + group, weight.in);
-      for (int64_t i = first; i < last; ++i) largest = std::max(largest, std::abs(stored[static_cast<size_t>(row * weight.in + i)]));
-      for (int64_t i = first; i < last && largest > 0; ++i) {
-        double& value = stored[static_cast<size_t>(row * weight.in + i)];
+      const std::int64_t last = std::min(first + group, weight.in);
+      for (std::int64_t i = first; i < last; ++i)
+        largest = std::max(largest, std::abs(stored[static_cast<std::size_t>(row * weight.in + i)]));
+      for (std::int64_t i = first; i < last && largest > 0; ++i) {
+        double& value = stored[static_cast<std::size_t>(row * weight.in + i)];
         value = std::nearbyint(value / (largest / 127)) * (largest / 127);
       }
     }
@@ -63,37 +64,38 @@ bool by_bytes(const Device& device, const WeightLinearSpec& spec) {
 
 // 32 inputs share a scale: the largest of them / 127.
 void round_to_bytes(std::vector<double>& x) {
-  for (size_t first = 0; first < x.size(); first += 32) {
+  for (std::size_t first = 0; first < x.size(); first += 32) {
     double largest = 0;
-    const size_t last = std::min(first + 32, x.size());
-    for (size_t i = first; i < last; ++i) largest = std::max(largest, std::abs(x[i]));
-    for (size_t i = first; i < last && largest > 0; ++i) x[i] = std::nearbyint(x[i] * 127 / largest) * largest / 127;
+    const std::size_t last = std::min(first + 32, x.size());
+    for (std::size_t i = first; i < last; ++i) largest = std::max(largest, std::abs(x[i]));
+    for (std::size_t i = first; i < last && largest > 0; ++i) x[i] = std::nearbyint(x[i] * 127 / largest) * largest / 127;
   }
 }
 
 void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spec) {
   Stream stream(device);
-  const auto rows = static_cast<size_t>(spec.rows), in = static_cast<size_t>(spec.weight.in), out = static_cast<size_t>(spec.weight.out);
+  const auto rows = static_cast<std::size_t>(spec.rows), in = static_cast<std::size_t>(spec.weight.in),
+             out = static_cast<std::size_t>(spec.weight.out);
   const auto src = random_values(rows * in, 1), w = random_values(out * in, 2), bias = random_values(out, 3),
              residual = random_values(rows * out, 4);
   const auto gate = random_values(rows * out, 5, 3.0f), gamma = random_values(in, 6), beta = random_values(in, 7);
   const auto stored = stored_values(spec.weight, w);
 
   std::vector<double> expected(rows * out);
-  for (size_t r = 0; r < rows; ++r) {
+  for (std::size_t r = 0; r < rows; ++r) {
     std::vector<double> x(src.begin() + static_cast<long>(r * in), src.begin() + static_cast<long>((r + 1) * in));
     if (spec.norm) {
       double mean = 0, variance = 0;
       if (spec.norm->kind == NormKind::layer)
         for (double one : x) mean += one / double(in);
       for (double one : x) variance += (one - mean) * (one - mean) / double(in);
-      for (size_t i = 0; i < in; ++i)
+      for (std::size_t i = 0; i < in; ++i)
         x[i] = (x[i] - mean) / std::sqrt(variance + double(spec.norm->epsilon)) * gamma[i] + (spec.norm->bias ? beta[i] : 0.0f);
     }
     if (by_bytes(*device, spec)) round_to_bytes(x);
-    for (size_t o = 0; o < out; ++o) {
+    for (std::size_t o = 0; o < out; ++o) {
       double sum = spec.bias ? bias[o] : 0;
-      for (size_t i = 0; i < in; ++i) sum += x[i] * stored[o * in + i];
+      for (std::size_t i = 0; i < in; ++i) sum += x[i] * stored[o * in + i];
       if (spec.activation) sum = activated(*spec.activation, sum);
       if (spec.gated) sum *= activated(ActivationKind::silu, gate[r * out + o]);
       if (spec.residual) sum += residual[r * out + o];
@@ -104,7 +106,7 @@ void check_on(const std::shared_ptr<Device>& device, const WeightLinearSpec& spe
   const auto op = WeightLinear::make(*device, spec);
   std::vector<std::byte> packed(spec.weight.bytes());
   pack(spec.weight, w, packed);
-  Buffer weight(device, packed.size()), workspace(device, std::max<size_t>(op->workspace_bytes(), 64));
+  Buffer weight(device, packed.size()), workspace(device, std::max<std::size_t>(op->workspace_bytes(), 64));
   stream.copy(weight.data(), packed.data(), packed.size());
   const Array a(stream, src), b(stream, bias), res(stream, residual), g(stream, gate), ga(stream, gamma), be(stream, beta),
       dst(stream, rows * out);
@@ -130,7 +132,7 @@ BOOST_AUTO_TEST_CASE(every_storage_and_fusion_agrees_with_sums_in_double) {
   const WeightLinearSpec::NormBefore layer{NormKind::layer, 1e-5f, true}, rms{NormKind::rms, 1e-6f, false};
   for (const auto& device : devices())
     for (const WeightStorage& storage : storages)
-      for (int64_t rows : {1, 2, 3, 7, 8, 9, 21}) {
+      for (std::int64_t rows : {1, 2, 3, 7, 8, 9, 21}) {
         check_on(device, {rows, {storage, 37, 53}, true, true, layer});
         check_on(device, {rows, {storage, 64, 128}, false, false, rms, {}, true});
         check_on(device, {rows, {storage, 5, 17}, true, false, {}, ActivationKind::gelu_tanh});
@@ -141,9 +143,9 @@ BOOST_AUTO_TEST_CASE(every_storage_and_fusion_agrees_with_sums_in_double) {
 // Without a norm: its rounding could push an input over to the next byte.
 BOOST_AUTO_TEST_CASE(four_bits_with_inputs_in_bytes_agree_with_sums_in_double) {
   for (const auto& device : devices())
-    for (int64_t group : {0, 64, 96, 128})
-      for (int64_t rows : {1, 2, 3, 7, 8, 9, 21, 70})
-        for (const auto& [out, in] : {std::pair<int64_t, int64_t>(37, 53), {64, 128}, {5, 17}, {1, 1}, {130, 1000}}) {
+    for (std::int64_t group : {0, 64, 96, 128})
+      for (std::int64_t rows : {1, 2, 3, 7, 8, 9, 21, 70})
+        for (const auto& [out, in] : {std::pair<std::int64_t, std::int64_t>(37, 53), {64, 128}, {5, 17}, {1, 1}, {130, 1000}}) {
           const PackedWeight weight{{WeightFormat::int4, group}, out, in};
           check_on(device, {rows, weight, true, true, {}, {}, false, true});
           check_on(device, {rows, weight, false, false, {}, {}, true, true});
@@ -172,7 +174,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_finite_make_no_finite_output) {
 BOOST_AUTO_TEST_CASE(every_activation) {
   for (const auto& device : devices())
     for (ActivationKind kind : {ActivationKind::gelu_tanh, ActivationKind::gelu_erf, ActivationKind::silu, ActivationKind::relu})
-      for (int64_t rows : {1, 12}) check_on(device, {rows, {{WeightFormat::f32, 0}, 19, 33}, true, false, {}, kind});
+      for (std::int64_t rows : {1, 12}) check_on(device, {rows, {{WeightFormat::f32, 0}, 19, 33}, true, false, {}, kind});
 }
 
 // The order of additions is the same for any number of rows: a sequence's result does not depend on the others of its group.
@@ -187,10 +189,10 @@ BOOST_AUTO_TEST_CASE(a_row_has_the_same_bits_beside_other_rows) {
     stream.copy(on_device.data(), packed.data(), packed.size());
     const Array src(stream, random_values(8 * 101, 1)), gamma(stream, random_values(101, 3));
     std::vector<float> first;
-    for (int64_t rows = 1; rows <= 8; ++rows) {
-      const Array dst(stream, static_cast<size_t>(rows) * 43);
+    for (std::int64_t rows = 1; rows <= 8; ++rows) {
+      const Array dst(stream, static_cast<std::size_t>(rows) * 43);
       const auto op = WeightLinear::make(*one, {rows, weight, false, false, WeightLinearSpec::NormBefore{NormKind::rms, 1e-6f, false}});
-      Buffer workspace(one, std::max<size_t>(op->workspace_bytes(), 64));
+      Buffer workspace(one, std::max<std::size_t>(op->workspace_bytes(), 64));
       op->forward(stream, {src.f32(), on_device.data(), nullptr, nullptr, nullptr, gamma.f32(), nullptr, dst.f32(), workspace.data()});
       auto values = dst.get();
       values.resize(43);
@@ -212,11 +214,11 @@ BOOST_AUTO_TEST_CASE(a_row_in_bytes_has_the_same_bits_beside_any_number_of_rows)
   const Array src(stream, random_values(90 * 201, 1)), gamma(stream, random_values(201, 3));
   const WeightLinearSpec::NormBefore rms{NormKind::rms, 1e-6f, false};
   std::vector<float> first;
-  for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 90}) {
-    const Array dst(stream, static_cast<size_t>(rows) * 143);
+  for (std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 90}) {
+    const Array dst(stream, static_cast<std::size_t>(rows) * 143);
     const auto op = WeightLinear::make(
         *one, {.rows = rows, .weight = weight, .norm = rms, .activation = ActivationKind::gelu_tanh, .byte_inputs = true});
-    Buffer workspace(one, std::max<size_t>(op->workspace_bytes(), 64));
+    Buffer workspace(one, std::max<std::size_t>(op->workspace_bytes(), 64));
     op->forward(stream,
                 {.src = src.f32(), .weight = on_device.data(), .gamma = gamma.f32(), .dst = dst.f32(), .workspace = workspace.data()});
     auto values = dst.get();
@@ -230,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_row_in_bytes_has_the_same_bits_beside_any_number_of_rows)
 // from several threads at once, the last time with another number of rows in the middle.
 BOOST_AUTO_TEST_CASE(linears_in_a_row_see_each_others_results) {
   const auto one = device();
-  constexpr int64_t width = 160;
+  constexpr std::int64_t width = 160;
   const auto run = [&](int count, bool wait, int other_at) {
     Stream stream(one);
     const PackedWeight weight{{WeightFormat::int8, 0}, width, width};
@@ -272,26 +274,26 @@ BOOST_AUTO_TEST_CASE(embedding_rows_of_a_packed_table) {
       pack(table, values, packed);
       Buffer weight(one, packed.size());
       stream.copy(weight.data(), packed.data(), packed.size());
-      const int32_t begin = 4;  // the table of a rank that has a part of the vocabulary
-      const std::vector<int32_t> ids{7, 14, 3, 4, 15, 11};
-      const Array numbers(stream, ids), first(stream, std::vector<int32_t>{2, 5}), table_of_positions(stream, positions),
+      const std::int32_t begin = 4;  // the table of a rank that has a part of the vocabulary
+      const std::vector<std::int32_t> ids{7, 14, 3, 4, 15, 11};
+      const Array numbers(stream, ids), first(stream, std::vector<std::int32_t>{2, 5}), table_of_positions(stream, positions),
           dst(stream, 6 * 45), wide(stream, 11 * 45);
       gather(stream, {table, 2, 3, begin}, numbers.i32(), weight.data(), table_of_positions.f32(), first.i32(), dst.f32());
       widen(stream, table, weight.data(), wide.f32());
       const auto stored = stored_values(table, values);
       check_close("widened", wide.get(), stored, 1e-6);
       std::vector<double> expected;
-      for (size_t t = 0; t < ids.size(); ++t)
-        for (size_t i = 0; i < 45; ++i)
-          expected.push_back(ids[t] < begin || ids[t] >= begin + 11
-                                 ? 0
-                                 : stored[static_cast<size_t>(ids[t] - begin) * 45 + i] + positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
+      for (std::size_t t = 0; t < ids.size(); ++t)
+        for (std::size_t i = 0; i < 45; ++i)
+          expected.push_back(ids[t] < begin || ids[t] >= begin + 11 ? 0
+                                                                    : stored[static_cast<std::size_t>(ids[t] - begin) * 45 + i] +
+                                                                          positions[((t < 3 ? 2 : 5) + t % 3) * 45 + i]);
       check_close("gathered", dst.get(), expected, 1e-6);
     }
 }
 
 BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
-  const int64_t out = 5, in = 48;
+  const std::int64_t out = 5, in = 48;
   const auto values = random_values(out * in, 7);
   for (const WeightStorage& storage :
        {WeightStorage{WeightFormat::bf16, 0}, {WeightFormat::int8, 0}, {WeightFormat::int8, 8}, {WeightFormat::int4, 32}}) {
@@ -302,34 +304,34 @@ BOOST_AUTO_TEST_CASE(a_part_of_the_inputs_has_the_numbers_of_the_whole) {
     const auto widened = [&](const PackedWeight& weight, const std::vector<std::byte>& from) {
       Buffer there(device(), from.size());
       stream.copy(there.data(), from.data(), from.size());
-      Array wide(stream, static_cast<size_t>(weight.out * weight.in));
+      Array wide(stream, static_cast<std::size_t>(weight.out * weight.in));
       widen(stream, weight, there.data(), wide.f32());
       return wide.get();
     };
     const auto all = widened(whole, packed);
-    for (const auto& [begin, count] : {std::pair<int64_t, int64_t>(0, 24), {24, 24}, {32, 16}}) {
+    for (const auto& [begin, count] : {std::pair<std::int64_t, std::int64_t>(0, 24), {24, 24}, {32, 16}}) {
       if (storage.format == WeightFormat::int4 && begin % 32 != 0) continue;
       const PackedWeight part{storage, out, count};
       std::vector<std::byte> taken(part.bytes());
       take_inputs(whole, packed, begin, part, taken);
       std::vector<float> expected;
-      for (int64_t row = 0; row < out; ++row)
-        for (int64_t i = 0; i < count; ++i) expected.push_back(all[static_cast<size_t>(row * in + begin + i)]);
+      for (std::int64_t row = 0; row < out; ++row)
+        for (std::int64_t i = 0; i < count; ++i) expected.push_back(all[static_cast<std::size_t>(row * in + begin + i)]);
       BOOST_TEST((widened(part, taken) == expected));
     }
   }
 }
 
 BOOST_AUTO_TEST_CASE(outputs_packed_some_at_a_time_equal_all_at_once) {
-  const int64_t out = 700, in = 75;
+  const std::int64_t out = 700, in = 75;
   const auto values = random_values(out * in, 9);
   for (const WeightStorage& storage : storages) {
     const PackedWeight weight{storage, out, in};
     std::vector<std::byte> whole(weight.bytes()), parts(weight.bytes());
     pack(weight, values, whole);
-    for (int64_t first = 0; first < out; first += 301) {
-      const auto count = static_cast<size_t>(std::min<int64_t>(301, out - first) * in);
-      pack_outputs(weight, first, std::span(values).subspan(static_cast<size_t>(first * in), count), parts);
+    for (std::int64_t first = 0; first < out; first += 301) {
+      const auto count = static_cast<std::size_t>(std::min<std::int64_t>(301, out - first) * in);
+      pack_outputs(weight, first, std::span(values).subspan(static_cast<std::size_t>(first * in), count), parts);
     }
     BOOST_TEST((whole == parts), name_of(storage.format));
   }
@@ -339,7 +341,7 @@ BOOST_AUTO_TEST_CASE(odd_values_are_packed_without_harm) {
   const PackedWeight weight{{WeightFormat::int8, 0}, 3, 4};
   std::vector<std::byte> packed(weight.bytes());
   pack(weight, std::vector<float>{0, 0, 0, 0, 1e-42f, -1e-42f, 0, 1e-45f, 3e38f, -3e38f, 1.5e38f, 0}, packed);
-  const auto* q = reinterpret_cast<const int8_t*>(packed.data());
+  const auto* q = reinterpret_cast<const std::int8_t*>(packed.data());
   BOOST_TEST(int(q[0]) == 0);
   BOOST_TEST(int(q[4]) == 0);
   BOOST_TEST(int(q[8]) == 127);

@@ -12,28 +12,38 @@ using std::uint64_t;
 template <class T>
 void add_of(Arithmetic& table, const std::string& type) {
   const auto name = [&](const char* relation) { return std::string("setp.") + relation + "." + type; };
-  table[name("eq")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return from_bits<T>(a) == from_bits<T>(b); };
-  table[name("lt")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return from_bits<T>(a) < from_bits<T>(b); };
-  table[name("le")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return from_bits<T>(a) <= from_bits<T>(b); };
-  table[name("gt")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return from_bits<T>(a) > from_bits<T>(b); };
-  table[name("ge")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return from_bits<T>(a) >= from_bits<T>(b); };
+  table[name("eq")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t { return from_bits<T>(a) == from_bits<T>(b); };
+  table[name("lt")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t { return from_bits<T>(a) < from_bits<T>(b); };
+  table[name("le")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t { return from_bits<T>(a) <= from_bits<T>(b); };
+  table[name("gt")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t { return from_bits<T>(a) > from_bits<T>(b); };
+  table[name("ge")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t { return from_bits<T>(a) >= from_bits<T>(b); };
   // Of integers "different"; of floats that, and both are numbers.
-  table[name("ne")] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t {
+  table[name("ne")] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
     return from_bits<T>(a) < from_bits<T>(b) || from_bits<T>(a) > from_bits<T>(b);
   };
 }
 
 void add_unordered(Arithmetic& table) {
-  table["setp.equ.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t {
+  table["setp.equ.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
     const float x = from_bits<float>(a), y = from_bits<float>(b);
     return !(x < y || x > y);
   };
-  table["setp.neu.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return !(from_bits<float>(a) == from_bits<float>(b)); };
-  table["setp.ltu.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return !(from_bits<float>(a) >= from_bits<float>(b)); };
-  table["setp.leu.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return !(from_bits<float>(a) > from_bits<float>(b)); };
-  table["setp.gtu.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return !(from_bits<float>(a) <= from_bits<float>(b)); };
-  table["setp.geu.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t { return !(from_bits<float>(a) < from_bits<float>(b)); };
-  table["setp.nan.f32"] = [](uint64_t a, uint64_t b, uint64_t) -> uint64_t {
+  table["setp.neu.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
+    return !(from_bits<float>(a) == from_bits<float>(b));
+  };
+  table["setp.ltu.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
+    return !(from_bits<float>(a) >= from_bits<float>(b));
+  };
+  table["setp.leu.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
+    return !(from_bits<float>(a) > from_bits<float>(b));
+  };
+  table["setp.gtu.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
+    return !(from_bits<float>(a) <= from_bits<float>(b));
+  };
+  table["setp.geu.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
+    return !(from_bits<float>(a) < from_bits<float>(b));
+  };
+  table["setp.nan.f32"] = [](std::uint64_t a, std::uint64_t b, std::uint64_t) -> std::uint64_t {
     return std::isnan(from_bits<float>(a)) || std::isnan(from_bits<float>(b));
   };
 }

@@ -13,17 +13,17 @@ namespace {
 using std::uint64_t;
 
 template <class To, class From>
-uint64_t between_integers(uint64_t a, uint64_t, uint64_t) {
+std::uint64_t between_integers(std::uint64_t a, std::uint64_t, std::uint64_t) {
   return to_bits<To>(static_cast<To>(from_bits<From>(a)));
 }
 
 template <class From>
-uint64_t to_float(uint64_t a, uint64_t, uint64_t) {
+std::uint64_t to_float(std::uint64_t a, std::uint64_t, std::uint64_t) {
   return to_bits(static_cast<float>(from_bits<From>(a)));
 }
 
 template <class To>
-uint64_t to_integer(uint64_t a, uint64_t, uint64_t) {
+std::uint64_t to_integer(std::uint64_t a, std::uint64_t, std::uint64_t) {
   const double x = std::trunc(static_cast<double>(from_bits<float>(a)));
   if (std::isnan(x)) return 0;
   // The largest integer may have no double of its own; the power of two above it has.
@@ -59,7 +59,7 @@ void add_conversions(Arithmetic& table) {
   table["cvt.rzi.u32.f32"] = to_integer<std::uint32_t>;
   table["cvt.rzi.s64.f32"] = to_integer<std::int64_t>;
   table["cvt.rzi.u64.f32"] = to_integer<std::uint64_t>;
-  table["cvt.sat.f32.f32"] = [](uint64_t a, uint64_t, uint64_t) {
+  table["cvt.sat.f32.f32"] = [](std::uint64_t a, std::uint64_t, std::uint64_t) {
     const float x = from_bits<float>(a);
     return to_bits(std::isnan(x) ? 0.0f : std::clamp(x, 0.0f, 1.0f));
   };
