@@ -138,6 +138,9 @@ RunState load_program_state(const fs::path& folder, engine::Trainer& trainer) {
   engine::Optimizer& optimizer = trainer.optimizer();
   RunState state = read_state(folder, optimizer);
   const auto states = optimizer.state_names();
+  const nlohmann::json saved = read_json(folder / state_file, 1 << 20);
+  if (JsonPlace(saved, (folder / state_file).string()).at("optimizer_states").json() != nlohmann::json(states))
+    throw FileError(fmt::format("{}: was saved by another optimizer: give the same --optimizer", (folder / state_file).string()));
   if (states.empty()) return state;
   const models::WeightFiles moments = models::WeightFiles::open(folder / optimizer_file);
   for (std::size_t i = 0; i < states.size(); ++i)
